@@ -1,0 +1,219 @@
+"""A fingerprint of the code behind a number: what a function reads, and what that reads, to the bottom.
+
+The fingerprint is taken from the text, nothing is run: starting at one function of a chapter, every top-level
+definition it names is followed, through the chapter and through vitlab. Comments, formatting and docstrings do not
+count, nor does code of other packages (their versions stand in the record), nor a module that declares itself
+`PLUMBING = True`, because a change there cannot change a number.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import symtable
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+PLUMBING = True  # a change here cannot change a recorded number
+
+_ROOT = Path(__file__).resolve().parent.parent
+_PACKAGE = "vitlab"
+
+
+class Source:
+    """The top-level statements of one file or notebook, by the names they bind."""
+
+    def __init__(self, text: str, module: str) -> None:
+        self.module = module
+        self.statements: dict[str, list[ast.stmt]] = {}
+        self.imports: dict[str, tuple[str, str | None]] = {}
+        for statement in ast.parse(text).body:
+            self.imports.update(_imports(statement, module))
+            for name in _bound_names(statement):
+                known = self.statements.setdefault(name, [])
+                if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+                    known.clear()  # defined again: the last one counts
+                known.append(statement)
+
+    @property
+    def plumbing(self) -> bool:
+        """Whether the module says of itself that no number depends on it."""
+        return any(
+            isinstance(s, ast.Assign) and isinstance(s.value, ast.Constant) and s.value.value is True
+            for s in self.statements.get("PLUMBING", [])
+        )
+
+
+def digest(text: str, function: str, scale: str) -> dict[str, str]:
+    """Return a fingerprint of `function` and of every definition it depends on.
+
+    Args:
+        text: the chapter's source, cells joined; notebook magics removed.
+        function: the name of a top-level function in it.
+        scale: of `choose(smoke=..., laptop=..., paper=...)` only this branch counts.
+
+    Returns:
+        Qualified name to 12 hexadecimal digits, for example `{"measure": "1f0c...", "vitlab.models.vit.ViT": ...}`.
+
+    Raises:
+        ValueError: the chapter does not define the function at its top level.
+    """
+    chapter = Source(text, "")
+    if function not in chapter.statements:
+        raise ValueError(
+            f"A measurement is a function at the top level of its chapter, but {function!r} is not defined there; "
+            "move it into a cell of its own."
+        )
+    found: dict[str, str] = {}
+    queue: list[tuple[Source, str]] = [(chapter, function)]
+    while queue:
+        source, name = queue.pop()
+        key = f"{source.module}.{name}" if source.module else name
+        if key in found or source.plumbing:
+            continue
+        if name not in source.statements:
+            if name in source.imports:
+                queue.extend(_follow(source.imports[name], []))
+            continue
+        if name in source.imports:  # an import is no definition: what it leads to is
+            queue.extend(_follow(source.imports[name], []))
+            continue
+        statements = [_Normalise(scale).visit(ast.parse(ast.unparse(s))) for s in source.statements[name]]
+        dumps = dict.fromkeys(_dump(s) for s in statements)  # a cell run twice binds a name twice, the same way
+        found[key] = hashlib.sha256("\n".join(dumps).encode()).hexdigest()[:12]
+        for statement in statements:
+            queue.extend(_references(statement, source))
+    return found
+
+
+def changed(old: dict[str, str], new: dict[str, str]) -> list[str]:
+    """Return the names whose code differs between two fingerprints, or that only one of them has."""
+    return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+
+
+def _references(statement: ast.AST, source: Source) -> Iterator[tuple[Source, str]]:
+    """Yield what a statement reads from its module's top level or, through an import, from vitlab."""
+    imports = source.imports | _imports(statement, source.module)
+    wanted = _global_names(ast.unparse(statement))
+    inner: set[int] = set()  # the `a.b` inside `a.b.c`, already covered by the longer chain
+    for node in ast.walk(statement):
+        chain: list[str] = []
+        root: ast.expr | None = node if isinstance(node, ast.Attribute | ast.Name) else None
+        if root is None or id(root) in inner:
+            continue
+        while isinstance(root, ast.Attribute):
+            inner.add(id(root.value))
+            chain.insert(0, root.attr)
+            root = root.value
+        if not isinstance(root, ast.Name) or root.id not in wanted | set(imports):
+            continue
+        if root.id in imports:
+            yield from _follow(imports[root.id], chain)
+        elif root.id in source.statements:
+            yield source, root.id
+
+
+def _follow(target: tuple[str, str | None], chain: list[str]) -> Iterator[tuple[Source, str]]:
+    """Yield the vitlab definitions that an imported name, and the attributes read off it, lead to."""
+    module, name = target
+    path = [*module.split("."), *([name] if name else []), *chain]
+    if path[0] != _PACKAGE:
+        return
+    depth = len(path)
+    while depth and _module_file(".".join(path[:depth])) is None:
+        depth -= 1
+    source = _load(".".join(path[:depth]))
+    if depth < len(path):
+        yield source, path[depth]
+    else:  # the module itself is handed on: all of it counts
+        yield from ((source, name) for name in source.statements)
+
+
+def _module_file(module: str) -> Path | None:
+    base = _ROOT.joinpath(*module.split("."))
+    return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
+
+
+@cache
+def _load(module: str) -> Source:
+    file = _module_file(module)
+    assert file is not None
+    return Source(file.read_text(encoding="utf-8"), module)
+
+
+def _imports(statement: ast.AST, module: str) -> dict[str, tuple[str, str | None]]:
+    """Return what the imports anywhere in a statement bind: local name to (module, name in it)."""
+    bound: dict[str, tuple[str, str | None]] = {}
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.asname:
+                    bound[alias.asname] = (alias.name, None)
+                else:
+                    bound[alias.name.split(".")[0]] = (alias.name.split(".")[0], None)
+        elif isinstance(node, ast.ImportFrom):
+            parent = node.module or ""
+            if node.level:  # relative, inside vitlab
+                file = _module_file(module)
+                parts = module.split(".")
+                package = parts if file and file.name == "__init__.py" else parts[:-1]
+                kept = package[: len(package) - node.level + 1]
+                parent = ".".join([*kept, *([node.module] if node.module else [])])
+            for alias in node.names:
+                bound[alias.asname or alias.name] = (parent, alias.name)
+    return bound
+
+
+def _bound_names(statement: ast.stmt) -> set[str]:
+    """Return the top-level names a statement binds, as Python's own symbol table sees it."""
+    table = symtable.symtable(ast.unparse(statement), "<cell>", "exec")
+    return {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
+
+
+def _global_names(text: str) -> set[str]:
+    """Return the names that code reads from its module's top level, locals and arguments excluded."""
+    table = symtable.symtable(text, "<cell>", "exec")
+    names = {s.get_name() for s in table.get_symbols() if s.is_referenced()}
+    below = list(table.get_children())
+    while below:
+        scope = below.pop()
+        names |= {s.get_name() for s in scope.get_symbols() if s.is_global()}
+        below.extend(scope.get_children())
+    return names
+
+
+def _dump(node: object) -> str:
+    """Write a syntax tree as text that is the same on every Python; `ast.dump` is not."""
+    if isinstance(node, ast.AST):
+        fields = ((name, value) for name, value in ast.iter_fields(node) if value not in (None, []))
+        kept = (f"{name}={_dump(value)}" for name, value in fields if name not in ("ctx", "kind", "type_comment"))
+        return f"{type(node).__name__}({', '.join(kept)})"
+    if isinstance(node, list):
+        return f"[{', '.join(map(_dump, node))}]"
+    return repr(node)
+
+
+class _Normalise(ast.NodeTransformer):
+    """Drop docstrings, and of `choose(...)` keep the branch of one scale."""
+
+    def __init__(self, scale: str) -> None:
+        self.scale = scale
+
+    def _without_docstring(self, node: ast.AST) -> ast.AST:
+        body = node.body  # type: ignore[attr-defined]
+        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            node.body = body[1:] or [ast.Pass()]  # type: ignore[attr-defined]
+        return self.generic_visit(node)
+
+    visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = _without_docstring
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        function = node.func
+        name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        if name == "choose":
+            for keyword in node.keywords:
+                if keyword.arg == self.scale:
+                    return keyword.value
+        return node

@@ -1,0 +1,275 @@
+"""Long work, kept: one file a seed, written whole or not at all, with what made it.
+
+A record stands in `data/<name>/<scale>/seed-000.npz`: the arrays a measurement returned and, beside them, the
+configuration, hardware, versions, wall time and the fingerprint of the code. `data/manifest.json` lists every
+committed file with its sha256.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import html
+import json
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+PLUMBING = True  # a change here cannot change a recorded number
+
+_META = "record.json"
+
+
+class StaleRecord(RuntimeError):
+    """The code or the configuration has changed since the numbers were made."""
+
+
+class MissingRecord(RuntimeError):
+    """No numbers are stored, and computing them was not allowed."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a measurement gave, all seeds together. `record["accuracy"]` is an array with the seeds first."""
+
+    name: str
+    scale: str
+    seeds: tuple[int, ...]
+    values: Mapping[str, np.ndarray]
+    meta: tuple[dict[str, Any], ...]
+    stale: tuple[str, ...] = field(default=())
+
+    def __getitem__(self, key: str) -> np.ndarray:
+        if key not in self.values:
+            raise KeyError(f"The record {self.name} holds {', '.join(self.values)}, not {key!r}.")
+        return self.values[key]
+
+    def keys(self) -> Iterator[str]:
+        """Return the names of what was measured."""
+        return iter(self.values)
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of all seeds together, in seconds."""
+        return sum(m["seconds"] for m in self.meta)
+
+    @property
+    def provenance(self) -> str:
+        """One line: scale, seeds, cost, machine, versions, date, code, and whether the numbers are stale."""
+        first = self.meta[0]
+        machines = dict.fromkeys(m["hardware"] for m in self.meta)
+        versions = ", ".join(f"{k} {v}" for k, v in first["versions"].items() if k in ("python", "torch"))
+        dates = sorted({m["made"][:10] for m in self.meta})
+        code = combined({name: code for m in self.meta for name, code in m["code"].items()})
+        seeds = f"{len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''} ({', '.join(map(str, self.seeds))})"
+        line = (
+            f"Record {self.name}, scale {self.scale}, {seeds}, {duration(self.seconds)} on {'; '.join(machines)}, "
+            f"{versions}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, code {code}."
+        )
+        if self.stale:
+            line += f" Stale: {', '.join(self.stale)} changed since; these numbers were made by the older code."
+        return line
+
+    def __repr__(self) -> str:
+        return self.provenance
+
+    def _repr_html_(self) -> str:
+        kind = "vl-provenance vl-stale" if self.stale else "vl-provenance"
+        return f'<p class="{kind}"><small>{html.escape(self.provenance)}</small></p>'
+
+
+def duration(seconds: float) -> str:
+    """Return a span of time as a reader says it: `41 s`, `12 min`, `1 h 40 min`."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def combined(code: Mapping[str, str]) -> str:
+    """Return one short fingerprint for a whole table of them."""
+    return hashlib.sha256(json.dumps(dict(sorted(code.items()))).encode()).hexdigest()[:10]
+
+
+def root() -> Path:
+    """Return the folder of records: `$VITLAB_RECORDS`, else `data/` beside the package."""
+    if chosen := os.environ.get("VITLAB_RECORDS"):
+        return Path(chosen)
+    return Path(__file__).resolve().parent.parent / "data"
+
+
+def seed_file(name: str, scale: str, seed: int) -> Path:
+    """Return where one seed of a record stands."""
+    if not name or not all(c.isalnum() or c in "_-" for c in name):
+        raise ValueError(f"A record's name is letters, digits, - and _, got {name!r}; choose another name.")
+    if seed < 0:
+        raise ValueError(f"A seed is 0 or more, got {seed}; choose another seed.")
+    return root() / name / scale / f"seed-{seed:03d}.npz"
+
+
+def write(file: Path, values: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+    """Write one seed, whole or not at all.
+
+    Raises:
+        ValueError: a value is not numeric, not finite, or nothing was measured.
+        OSError: the disk is full or read-only; what stood there before still stands.
+    """
+    if not values:
+        raise ValueError("The measurement returned nothing; return a dict of names to numbers or arrays.")
+    arrays: dict[str, np.ndarray] = {}
+    for key, value in values.items():
+        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+        if array.dtype.kind not in "biuf":
+            raise ValueError(f"A record holds numbers, {key!r} is {array.dtype}; return arrays or plain numbers.")
+        if not np.isfinite(array).all():
+            raise ValueError(
+                f"{key!r} holds values that are not finite; nothing was recorded, mend the measurement."
+            )
+        arrays[key] = array
+    arrays[_META] = np.asarray(json.dumps(meta, sort_keys=True))
+    part = file.with_suffix(f".{os.getpid()}.part")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with part.open("wb") as stream:
+            np.savez_compressed(stream, **arrays)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(part, file)
+    except OSError as error:
+        raise OSError(
+            f"The record {file.name} could not be written to {file.parent} ({error.strerror or error}); "
+            "free some space or set VITLAB_RECORDS to a folder that can be written."
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read(file: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Read one seed: its arrays, and what made it.
+
+    Raises:
+        ValueError: the file is damaged, or not what the manifest lists.
+    """
+    listed = manifest().get(_entry(file))
+    if listed is not None and listed["sha256"] != sha256(file):
+        raise ValueError(
+            f"The record {_entry(file)} is not the file that data/manifest.json lists; "
+            "restore it with git, or delete it and record it again."
+        )
+    try:
+        with np.load(file, allow_pickle=False) as stored:
+            arrays = {key: stored[key] for key in stored.files}
+        meta = json.loads(str(arrays.pop(_META)))
+    except (OSError, ValueError, KeyError, EOFError) as error:
+        raise _damaged(file) from error
+    except Exception as error:  # zipfile and zlib raise their own kinds for a truncated archive
+        if type(error).__module__ in ("zipfile", "zlib"):
+            raise _damaged(file) from error
+        raise
+    return arrays, meta
+
+
+def _damaged(file: Path) -> ValueError:
+    return ValueError(f"The record {file} is damaged; delete it and record it again.")
+
+
+def stack(name: str, scale: str, files: Mapping[int, Path]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+    """Read all seeds and put each quantity's values side by side, seeds first.
+
+    Raises:
+        ValueError: two seeds measured different things.
+    """
+    pairs = [read(file) for file in files.values()]
+    keys = list(pairs[0][0])
+    for seed, (arrays, _) in zip(files, pairs, strict=True):
+        shapes = {key: arrays[key].shape for key in arrays}
+        if shapes != {key: pairs[0][0][key].shape for key in keys}:
+            raise ValueError(
+                f"Seed {seed} of {name} at {scale} measured {shapes}, unlike the first seed; "
+                "delete the older one and record it again."
+            )
+    return {key: np.stack([arrays[key] for arrays, _ in pairs]) for key in keys}, [meta for _, meta in pairs]
+
+
+def describe(
+    seconds: float, code: Mapping[str, str], config: Mapping[str, Any], function: str, chapter: str
+) -> dict[str, Any]:
+    """Return what made a seed: when, where, with which versions, by which code, in what time."""
+    import torch
+
+    if torch.cuda.is_available():
+        hardware = torch.cuda.get_device_name()
+    else:
+        hardware = f"{_processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} in use"
+    return {
+        "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 1),
+        "hardware": hardware,
+        "versions": {"python": platform.python_version()}
+        | {name: metadata.version(name) for name in ("torch", "numpy", "timm")},
+        "code": dict(code),
+        "config": dict(config),
+        "function": function,
+        "chapter": chapter,
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def sha256(file: Path) -> str:
+    """Return the sha256 of a file."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _entry(file: Path) -> str:
+    return file.resolve().relative_to(root().resolve()).as_posix()
+
+
+def manifest() -> dict[str, dict[str, Any]]:
+    """Return the manifest of the folder of records; empty where there is none."""
+    file = root() / "manifest.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+
+
+def update_manifest() -> dict[str, dict[str, Any]]:
+    """List every record but those at smoke scale, which are never committed, and write the manifest."""
+    from filelock import FileLock
+
+    root().mkdir(parents=True, exist_ok=True)
+    with FileLock(root() / "manifest.lock"):
+        listed: dict[str, dict[str, Any]] = {}
+        for file in sorted(root().glob("*/*/seed-*.npz")):
+            if file.parent.name == "smoke":
+                continue
+            with np.load(file, allow_pickle=False) as stored:
+                meta = json.loads(str(stored[_META]))
+            listed[_entry(file)] = {
+                "sha256": sha256(file),
+                "bytes": file.stat().st_size,
+                **{key: meta[key] for key in ("chapter", "made", "seconds", "hardware", "config")},
+                "code": combined(meta["code"]),
+            }
+        part = root() / f"manifest.{os.getpid()}.part"
+        part.write_text(json.dumps(listed, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        os.replace(part, root() / "manifest.json")
+    return listed
+
+
+def versions_line() -> str:
+    """Return the versions a reader needs to report a problem."""
+    return f"python {platform.python_version()}, torch {metadata.version('torch')}, {sys.platform}"
