@@ -1,0 +1,62 @@
+"""Create the virtual environment and install the exact versions of requirements.lock, for `make`.
+
+Plain Python and nothing else, so that it runs on a bare machine, also on a Python that is too old to say so itself.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+OLDEST, NEWEST = (3, 11), (3, 13)
+NEEDED_GB = 8  # torch alone takes 5.5
+
+
+def fail(message):
+    print(message, file=sys.stderr)
+    sys.exit(1)
+
+
+def find_python():
+    """Return a Python that fits: this one, else the newest fitting one on the path."""
+    if OLDEST <= sys.version_info[:2] <= NEWEST:
+        return sys.executable
+    for minor in range(NEWEST[1], OLDEST[1] - 1, -1):
+        found = shutil.which("python3.%d" % minor)
+        if found and subprocess.call([found, "-c", ""]) == 0:
+            return found
+    fail(
+        "The course needs Python %d.%d to %d.%d, and this is %d.%d; install one of those, "
+        "then run make PYTHON=/path/to/it." % (OLDEST + NEWEST + sys.version_info[:2])
+    )
+
+
+def main():
+    venv = Path(sys.argv[1])
+    python = find_python()
+    fresh = not (venv / "bin" / "python").exists()
+    free = shutil.disk_usage(str(ROOT)).free / 1e9
+    if fresh and free < NEEDED_GB:
+        fail(
+            "The environment needs about %d GB of disk and %.1f GB are free at %s; make room and run this again."
+            % (NEEDED_GB, free, ROOT)
+        )
+    if fresh:
+        print("Setting up %s: about 3 minutes, once." % venv)
+        subprocess.check_call([python, "-m", "venv", "--clear", str(venv)])
+    pip = [str(venv / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    pip += ["--constraint", str(ROOT / "requirements.lock")]
+    build = ["setuptools", "wheel"]
+    for step in (build, ["--no-build-isolation", "--editable", "%s[book,test]" % ROOT]):
+        if subprocess.call(pip + step) != 0:
+            left = shutil.disk_usage(str(ROOT)).free / 1e9
+            hint = "the disk is full" if left < 1 else "see pip's message above; is this machine online?"
+            fail("Installing into %s failed (%s). Run the same command again to go on." % (venv, hint))
+    (venv / ".ready").touch()
+
+
+if __name__ == "__main__":
+    os.environ.pop("PYTHONHOME", None)
+    main()
