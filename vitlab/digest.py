@@ -54,7 +54,7 @@ def digest(text: str, function: str, scale: str) -> dict[str, str]:
         scale: of `choose(smoke=..., laptop=..., paper=...)` only this branch counts.
 
     Returns:
-        Qualified name to 12 hexadecimal digits, for example `{"measure": "1f0c...", "vitlab.models.vit.ViT": ...}`.
+        Qualified name to 12 hexadecimal digits, for example `{"measure": "1f0c...", ...}`.
 
     Raises:
         ValueError: the chapter does not define the function at its top level.

@@ -164,7 +164,11 @@ def _compute(
 
     from vitlab import records
 
+    def written(seed: int) -> int | None:
+        return files[seed].stat().st_mtime_ns if files[seed].exists() else None
+
     bar = tqdm(total=len(missing), desc=f"{name} ({scale()})", unit="seed")
+    before = {seed: written(seed) for seed in missing}
     waiting = list(missing)
     patience = 0.0  # seconds to wait for a lock: none while other seeds are free
     with bar:
@@ -172,10 +176,9 @@ def _compute(
             seed = waiting.pop(0)
             file = files[seed]
             file.parent.mkdir(parents=True, exist_ok=True)
-            before = file.stat().st_mtime_ns if file.exists() else None
             try:
                 with FileLock(file.with_suffix(".lock"), timeout=patience):
-                    if (file.stat().st_mtime_ns if file.exists() else None) == before:
+                    if written(seed) == before[seed]:  # else another process has made it meanwhile
                         seed_everything(seed)
                         begun = time.perf_counter()
                         values = measure(seed, **config)

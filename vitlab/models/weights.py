@@ -5,7 +5,7 @@ A checkpoint whose layout differs is refused, naming the first difference, befor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,12 @@ from vitlab.models.vit import ViT, ViTConfig
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What a network was trained to see: side in pixels, share of the resized image kept, mean and spread."""
+    """What a network was trained to see: timm's own evaluation transform, for a whole batch."""
 
     size: int
-    crop: float
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
-    interpolation: str
+    transform: Callable[[Any], Tensor]
 
     def __call__(self, images: np.ndarray) -> Tensor:
         """Resize, crop the centre and normalise: uint8 `(batch, height, width, 3)` to `(batch, 3, size, size)`.
@@ -40,19 +39,7 @@ class Preprocessing:
                 f"Preprocessing takes uint8 images (batch, height, width, 3), got {images.dtype} "
                 f"{images.shape}; convert them first."
             )
-        short = round(self.size / self.crop)
-        method = Image.Resampling[self.interpolation.upper()]
-        out = np.empty((len(images), self.size, self.size, 3), np.uint8)
-        for i, image in enumerate(images):
-            height, width = image.shape[:2]
-            scale = short / min(height, width)
-            w, h = max(self.size, round(width * scale)), max(self.size, round(height * scale))
-            left, top = (w - self.size) // 2, (h - self.size) // 2
-            resized = np.asarray(Image.fromarray(image).resize((w, h), method))
-            out[i] = resized[top : top + self.size, left : left + self.size]
-        x = torch.from_numpy(out).permute(0, 3, 1, 2).float() / 255  # (batch, 3, size, size)
-        mean, std = torch.tensor(self.mean), torch.tensor(self.std)
-        return (x - mean[:, None, None]) / std[:, None, None]
+        return torch.stack([self.transform(Image.fromarray(image)) for image in images])
 
 
 def load(model: nn.Module, state: Mapping[str, Tensor]) -> None:
@@ -121,13 +108,8 @@ def from_timm(tag: str, *, pretrained: bool = True, file: str | Path | None = No
     model = ViT(config)
     load(model, theirs.state_dict())
     data = timm.data.resolve_model_data_config(theirs)
-    return model.eval(), Preprocessing(
-        size=config.image_size,
-        crop=data["crop_pct"],
-        mean=data["mean"],
-        std=data["std"],
-        interpolation=data["interpolation"],
-    )
+    transform = timm.data.create_transform(**data, is_training=False)
+    return model.eval(), Preprocessing(config.image_size, data["mean"], data["std"], transform)
 
 
 def _config_of(theirs: Any, tag: str) -> ViTConfig:

@@ -1,0 +1,119 @@
+"""The fingerprint of code: what counts, what does not, and that it is the same on every Python."""
+
+from __future__ import annotations
+
+import pytest
+
+from vitlab import digest
+
+CHAPTER = """
+from vitlab import fake
+from vitlab.fake.part import tool as renamed
+from vitlab.plumbing import pipe
+import torch
+
+WIDTH = 3
+
+def measure(seed):
+    WIDTHS = torch.ones(WIDTH)
+    pipe()
+    return renamed(seed) + fake.part.other(WIDTHS)
+"""
+
+PART = '''
+from .deeper import Deep
+
+def tool(x):
+    """What it is for."""
+    return Deep().run(x)
+
+def other(x):
+    return x
+
+def unused(x):
+    return x
+'''
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A small package that stands where vitlab stands, and a function to change one of its files."""
+    monkeypatch.setattr(digest, "_ROOT", tmp_path)
+    digest._load.cache_clear()
+    folder = tmp_path / "vitlab" / "fake"
+    folder.mkdir(parents=True)
+    files = {
+        "vitlab/__init__.py": "",
+        "vitlab/plumbing.py": "PLUMBING = True\n\ndef pipe():\n    return 1\n",
+        "vitlab/fake/__init__.py": "",
+        "vitlab/fake/part.py": PART,
+        "vitlab/fake/deeper.py": "class Deep:\n    SCALE = 2\n    def run(self, x): return x * self.SCALE\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+
+    def change(name: str, old: str, new: str) -> list[str]:
+        file = tmp_path / name
+        before = digest.digest(CHAPTER, "measure", "laptop")
+        assert old in file.read_text()
+        file.write_text(file.read_text().replace(old, new))
+        digest._load.cache_clear()
+        return digest.changed(before, digest.digest(CHAPTER, "measure", "laptop"))
+
+    yield change
+    digest._load.cache_clear()
+
+
+def test_it_follows_imports_to_the_bottom(package):
+    found = digest.digest(CHAPTER, "measure", "laptop")
+    assert set(found) == {
+        "measure",
+        "WIDTH",
+        "vitlab.fake.part.tool",
+        "vitlab.fake.part.other",
+        "vitlab.fake.deeper.Deep",
+    }
+
+
+def test_a_change_deep_in_the_package_counts(package):
+    assert package("vitlab/fake/deeper.py", "SCALE = 2", "SCALE = 3") == ["vitlab.fake.deeper.Deep"]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [
+        ("vitlab/fake/part.py", "def unused(x):\n    return x", "def unused(x):\n    return -x"),
+        ("vitlab/fake/part.py", "What it is for.", "What it is good for."),
+        ("vitlab/fake/part.py", "return Deep().run(x)", "return (Deep()\n        .run(x))  # why"),
+        ("vitlab/plumbing.py", "return 1", "return 2"),
+    ],
+)
+def test_what_cannot_change_a_number_does_not_count(package, name, old, new):
+    assert package(name, old, new) == []
+
+
+def test_a_local_name_is_no_dependency(package):
+    text = CHAPTER.replace("WIDTHS = torch.ones(WIDTH)", "WIDTH = 1; WIDTHS = torch.ones(WIDTH)")
+    assert "WIDTH" not in digest.digest(text, "measure", "laptop")
+
+
+def test_a_module_handed_on_whole_counts_whole(package):
+    text = CHAPTER.replace("fake.part.other(WIDTHS)", "seed").replace("pipe()", "run(fake.part)")
+    assert "vitlab.fake.part.unused" in digest.digest(text, "measure", "laptop")
+
+
+def test_a_cell_run_twice_binds_once(package):
+    assert digest.digest(CHAPTER + "\nWIDTH = 3\n", "measure", "laptop") == digest.digest(
+        CHAPTER, "measure", "laptop"
+    )
+
+
+def test_an_unknown_function_is_refused_in_a_sentence():
+    with pytest.raises(ValueError, match="'absent' is not defined there"):
+        digest.digest("x = 1", "absent", "laptop")
+
+
+def test_it_is_the_same_on_every_python():
+    """Recorded on 3.11; the weekly run on 3.13 must find the same, or every record would turn stale there."""
+    text = "def f(x, *, y: int = 2):\n    with open(x) as s:\n        return [f'{a!r:>{y}}' for a in s if a]\n"
+    assert digest.digest(text, "f", "laptop") == {"f": "fcc5f39cfe1e"}

@@ -1,0 +1,355 @@
+"""The laboratory: scales, and records that survive interrupts, refuse damage and say when they are stale."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from vitlab import cli, lab, records
+
+CHAPTER = '''
+"""A chapter in small."""
+from pathlib import Path
+from vitlab import lab
+
+STEPS = lab.choose(smoke=2, laptop=3, paper=4)
+
+def helper(x):
+    """Say what it does."""
+    return x * STEPS
+
+def measure(seed, width=1):
+    with (Path(__file__).parent / "log.txt").open("a") as log:
+        log.write(f"{seed}\\n")
+    return {"value": helper(seed) * width, "curve": [seed, seed + 1.0]}
+'''
+
+
+@pytest.fixture
+def write_chapter(tmp_path, monkeypatch):
+    """Return a function that writes a chapter's text and imports it; its records stand apart."""
+    monkeypatch.setenv("VITLAB_RECORDS", str(tmp_path / "records"))
+    monkeypatch.setenv("VITLAB_SCALE", "laptop")
+    monkeypatch.delenv("VITLAB_RECORD", raising=False)
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+
+    def write(text: str = CHAPTER) -> ModuleType:
+        file = folder / "small.py"
+        file.write_text(text)
+        spec = importlib.util.spec_from_file_location("small_chapter", file)
+        module = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "small_chapter", module)
+        spec.loader.exec_module(module)
+        return module
+
+    return write
+
+
+def measured(tmp_path: Path) -> list[int]:
+    """Return the seeds that were measured so far, in order."""
+    log = tmp_path / "notebooks" / "log.txt"
+    return [int(line) for line in log.read_text().split()] if log.exists() else []
+
+
+class TestScale:
+    def test_choose_takes_the_branch_of_the_scale(self, monkeypatch):
+        for scale, value in (("smoke", 1), ("laptop", 2), ("paper", 3)):
+            monkeypatch.setenv("VITLAB_SCALE", scale)
+            assert lab.choose(smoke=1, laptop=2, paper=3) == value
+
+    def test_an_unknown_scale_is_refused_in_a_sentence(self, monkeypatch):
+        monkeypatch.setenv("VITLAB_SCALE", "huge")
+        with pytest.raises(ValueError, match=r"VITLAB_SCALE is one of smoke, laptop, paper, got 'huge'"):
+            lab.scale()
+
+    def test_start_seeds_everything_and_says_where_it_runs(self, capsys):
+        import random
+
+        import torch
+
+        lab.start(seed=7)
+        first = random.random(), np.random.rand(), torch.rand(1).item()
+        lab.start(seed=7)
+        assert (random.random(), np.random.rand(), torch.rand(1).item()) == first
+        assert "scale smoke | device" in capsys.readouterr().out
+
+    def test_importing_vitlab_loads_nothing_heavy(self):
+        code = "import sys, vitlab.lab; print([m for m in ('torch', 'numpy', 'matplotlib') if m in sys.modules])"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "[]"
+
+
+class TestRecord:
+    def test_it_computes_once_and_loads_after(self, write_chapter, tmp_path):
+        chapter = write_chapter()
+        first = lab.record("small", chapter.measure, seeds=3)
+        again = lab.record("small", chapter.measure, seeds=3)
+        assert measured(tmp_path) == [0, 1, 2]
+        assert first["value"].tolist() == again["value"].tolist() == [0, 3, 6]
+        assert again["curve"].shape == (3, 2)
+        assert not again.stale
+
+    def test_more_seeds_compute_only_the_new_ones(self, write_chapter, tmp_path):
+        chapter = write_chapter()
+        lab.record("small", chapter.measure, seeds=1)
+        lab.record("small", chapter.measure, seeds=[0, 5])
+        assert measured(tmp_path) == [0, 5]
+
+    def test_an_interrupt_keeps_the_finished_seeds(self, write_chapter, tmp_path, capsys):
+        stop = tmp_path / "stop"
+        stop.touch()
+        text = CHAPTER.replace(
+            "    return {",
+            f"    if seed == 1 and Path({str(stop)!r}).exists(): raise KeyboardInterrupt\n    return {{",
+        )
+        chapter = write_chapter(text)
+        with pytest.raises(KeyboardInterrupt):
+            lab.record("small", chapter.measure, seeds=3)
+        assert "1 of 3 seeds are kept" in capsys.readouterr().err
+        stop.unlink()
+        record = lab.record("small", chapter.measure, seeds=3)
+        assert measured(tmp_path) == [0, 1, 1, 2]
+        assert record["value"].tolist() == [0, 3, 6]
+
+    def test_provenance_names_scale_seeds_cost_machine_versions_and_code(self, write_chapter):
+        line = lab.record("small", write_chapter().measure, seeds=2).provenance
+        for part in ("scale laptop", "2 seeds (0, 1)", "torch 2", "python 3", "code "):
+            assert part in line
+        assert "<p class=" in lab.record("small", sys.modules["small_chapter"].measure, seeds=2)._repr_html_()
+
+    @pytest.mark.parametrize(
+        ("old", "new", "names"),
+        [
+            ("return x * STEPS", "return x + STEPS", ("helper",)),
+            ("laptop=3", "laptop=30", ("STEPS",)),
+            ("[seed, seed + 1.0]", "[seed, seed + 2.0]", ("measure",)),
+        ],
+    )
+    def test_a_change_of_code_makes_it_stale_and_names_what_changed(self, write_chapter, old, new, names):
+        lab.record("small", write_chapter().measure, seeds=2)
+        record = lab.record("small", write_chapter(CHAPTER.replace(old, new)).measure, seeds=2)
+        assert record.stale == names
+        assert f"Stale: {names[0]} changed since" in record.provenance
+
+    @pytest.mark.parametrize(
+        ("old", "new"),
+        [
+            ("return x * STEPS", "return (x *\n        STEPS)  # a comment"),
+            ("Say what it does.", "Say it otherwise."),
+            ("smoke=2", "smoke=20"),
+            ("def helper", "UNUSED = 1\n\ndef helper"),
+        ],
+    )
+    def test_comments_formatting_docstrings_and_other_scales_do_not(self, write_chapter, old, new):
+        lab.record("small", write_chapter().measure, seeds=2)
+        assert old in CHAPTER
+        assert not lab.record("small", write_chapter(CHAPTER.replace(old, new)).measure, seeds=2).stale
+
+    def test_a_change_of_configuration_makes_it_stale(self, write_chapter):
+        chapter = write_chapter()
+        lab.record("small", chapter.measure, seeds=1, width=2)
+        assert lab.record("small", chapter.measure, seeds=1, width=3).stale == ("width",)
+        assert not lab.record("small", chapter.measure, seeds=1, width=2).stale
+
+    def test_load_mode_raises_for_missing_and_for_stale(self, write_chapter, monkeypatch):
+        monkeypatch.setenv("VITLAB_RECORD", "load")
+        with pytest.raises(
+            records.MissingRecord, match=r"Seeds \[0, 1\] of small are not recorded at laptop scale"
+        ):
+            lab.record("small", write_chapter().measure, seeds=2)
+        monkeypatch.setenv("VITLAB_RECORD", "auto")
+        lab.record("small", write_chapter().measure, seeds=2)
+        monkeypatch.setenv("VITLAB_RECORD", "load")
+        with pytest.raises(records.StaleRecord, match=r"stale: helper changed since"):
+            lab.record("small", write_chapter(CHAPTER.replace("x * STEPS", "x + STEPS")).measure, seeds=2)
+
+    def test_compute_mode_makes_stale_seeds_anew(self, write_chapter, monkeypatch):
+        lab.record("small", write_chapter().measure, seeds=2)
+        monkeypatch.setenv("VITLAB_RECORD", "compute")
+        record = lab.record("small", write_chapter(CHAPTER.replace("x * STEPS", "x - 1")).measure, seeds=2)
+        assert record["value"].tolist() == [-1, 0]
+        assert not record.stale
+
+    def test_smoke_records_are_made_anew_when_stale_and_never_listed(self, write_chapter, monkeypatch):
+        monkeypatch.setenv("VITLAB_SCALE", "smoke")
+        lab.record("small", write_chapter().measure, seeds=2)
+        record = lab.record("small", write_chapter(CHAPTER.replace("x * STEPS", "x - 1")).measure, seeds=2)
+        assert record["value"].tolist() == [-1, 0]
+        assert records.manifest() == {}
+
+    def test_two_processes_share_the_seeds(self, write_chapter, tmp_path):
+        write_chapter(CHAPTER.replace("    with (Path", "    import time; time.sleep(0.3)\n    with (Path"))
+        script = tmp_path / "notebooks" / "small.py"
+        script.write_text(script.read_text() + "\nlab.record('small', measure, seeds=4)\n")
+        both = [subprocess.Popen([sys.executable, str(script)], stderr=subprocess.DEVNULL) for _ in range(2)]
+        assert [p.wait(timeout=120) for p in both] == [0, 0]
+        assert sorted(measured(tmp_path)) == [0, 1, 2, 3]
+        assert len(records.manifest()) == 4
+
+    def test_a_killed_process_loses_at_most_the_seed_it_was_at(self, write_chapter, tmp_path):
+        write_chapter(CHAPTER.replace("    return {", "    import time; time.sleep(0.5)\n    return {"))
+        script = tmp_path / "notebooks" / "small.py"
+        script.write_text(script.read_text() + "\nlab.record('small', measure, seeds=4)\n")
+        process = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.DEVNULL)
+        while len(measured(tmp_path)) < 3:
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        kept = sorted((tmp_path / "records" / "small" / "laptop").glob("seed-*.npz"))
+        assert [f.name for f in kept] == ["seed-000.npz", "seed-001.npz"]
+        subprocess.run([sys.executable, str(script)], check=True, stderr=subprocess.DEVNULL)
+        assert measured(tmp_path) == [0, 1, 2, 2, 3]
+
+
+class TestBadInput:
+    @pytest.mark.parametrize("bad", ["float('nan')", "float('inf')", "[1.0, float('nan')]"])
+    def test_what_is_not_finite_is_refused_and_nothing_is_written(self, write_chapter, tmp_path, bad):
+        chapter = write_chapter(CHAPTER.replace("helper(seed) * width", bad))
+        with pytest.raises(ValueError, match="'value' holds values that are not finite"):
+            lab.record("small", chapter.measure, seeds=1)
+        assert list((tmp_path / "records").rglob("*.npz")) == []
+
+    def test_what_is_no_number_is_refused(self, write_chapter):
+        with pytest.raises(ValueError, match="A record holds numbers, 'value' is"):
+            lab.record("small", write_chapter(CHAPTER.replace("helper(seed) * width", "'text'")).measure, seeds=1)
+
+    def test_a_measurement_inside_another_function_is_refused(self):
+        def inner(seed):
+            return {"a": 1}
+
+        with pytest.raises(ValueError, match="A measurement is a function at the top level"):
+            lab.record("small", inner, seeds=1)
+
+    @pytest.mark.parametrize("name", ["../escape", "a/b", "", "a b"])
+    def test_a_name_that_leaves_the_folder_is_refused(self, write_chapter, name):
+        with pytest.raises(ValueError, match="A record's name is letters"):
+            lab.record(name, write_chapter().measure, seeds=1)
+
+    @pytest.mark.parametrize("seeds", [0, [], [1, 1]])
+    def test_seeds_are_at_least_one_and_each_once(self, write_chapter, seeds):
+        with pytest.raises(ValueError, match="at least one seed, each once"):
+            lab.record("small", write_chapter().measure, seeds=seeds)
+
+    def test_a_full_disk_leaves_the_older_file_and_no_rest(self, write_chapter, tmp_path, monkeypatch):
+        lab.record("small", write_chapter().measure, seeds=1)
+        file = records.seed_file("small", "laptop", 0)
+        before = file.read_bytes()
+
+        def full(*_, **__):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(np, "savez_compressed", full)
+        monkeypatch.setenv("VITLAB_RECORD", "compute")
+        with pytest.raises(OSError, match=r"could not be written .*No space left on device.*free some space"):
+            lab.record("small", write_chapter(CHAPTER.replace("x * STEPS", "x + STEPS")).measure, seeds=1)
+        assert file.read_bytes() == before
+        assert not list(file.parent.glob("*.part"))
+
+    def test_a_truncated_file_is_named(self, write_chapter):
+        chapter = write_chapter()
+        lab.record("small", chapter.measure, seeds=1)
+        file = records.seed_file("small", "laptop", 0)
+        file.write_bytes(file.read_bytes()[:200])
+        (records.root() / "manifest.json").unlink()
+        with pytest.raises(ValueError, match=r"seed-000.npz is damaged; delete it and record it again"):
+            lab.record("small", chapter.measure, seeds=1)
+
+    def test_a_file_changed_by_hand_is_not_believed(self, write_chapter):
+        chapter = write_chapter()
+        lab.record("small", chapter.measure, seeds=1)
+        file = records.seed_file("small", "laptop", 0)
+        with np.load(file) as stored:
+            arrays = dict(stored)
+        arrays["value"] = np.asarray(99)
+        np.savez_compressed(file, **arrays)
+        with pytest.raises(ValueError, match=r"is not the file that data/manifest.json lists"):
+            lab.record("small", chapter.measure, seeds=1)
+
+    def test_seeds_that_measured_different_things_are_refused(self, write_chapter):
+        lab.record("small", write_chapter().measure, seeds=1)
+        chapter = write_chapter(CHAPTER.replace("[seed, seed + 1.0]", "[seed]"))
+        with pytest.raises(ValueError, match="Seed 1 of small at laptop measured"):
+            lab.record("small", chapter.measure, seeds=2)
+
+    def test_an_unknown_quantity_names_those_there_are(self, write_chapter):
+        with pytest.raises(KeyError, match="holds value, curve, not 'accuracy'"):
+            lab.record("small", write_chapter().measure, seeds=1)["accuracy"]
+
+
+class TestManifestAndCheck:
+    @pytest.fixture
+    def recorded(self, write_chapter, tmp_path, monkeypatch):
+        """A record made by a chapter run as a script, as `make record` does it."""
+        write_chapter()
+        script = tmp_path / "notebooks" / "small.py"
+        script.write_text(CHAPTER + "\nlab.record('small', measure, seeds=2)\n")
+        monkeypatch.setattr(cli, "_NOTEBOOKS", script.parent)
+        monkeypatch.chdir(tmp_path)  # the command changes folder and environment; both are put back afterwards
+        for name in ("VITLAB_SCALE", "VITLAB_RECORD", "MPLBACKEND"):
+            monkeypatch.setenv(name, os.environ.get(name, ""))
+        assert cli.main(["record", "small", "--scale", "laptop"]) == 0
+        monkeypatch.setenv("VITLAB_RECORD", "auto")
+        return script
+
+    def test_a_fresh_record_passes(self, recorded, capsys):
+        listed = records.manifest()["small/laptop/seed-000.npz"]
+        assert listed["chapter"] == "notebooks/small.py"
+        assert listed["sha256"] == records.sha256(records.seed_file("small", "laptop", 0))
+        assert cli.main(["check"]) == 0
+        assert "fresh, whole and listed" in capsys.readouterr().out
+
+    def test_a_stale_record_fails_without_running_the_chapter(self, recorded, capsys):
+        recorded.write_text(
+            recorded.read_text().replace("x * STEPS", "x + STEPS") + "\nraise RuntimeError('ran')\n"
+        )
+        assert cli.main(["check"]) == 1
+        assert "is stale: helper changed since" in capsys.readouterr().out
+
+    def test_an_unlisted_an_absent_and_an_orphaned_record_fail(self, recorded):
+        manifest = records.root() / "manifest.json"
+        listed = json.loads(manifest.read_text())
+        listed["gone/laptop/seed-000.npz"] = listed.pop("small/laptop/seed-001.npz")
+        manifest.write_text(json.dumps(listed))
+        recorded.rename(recorded.with_name("other.py"))
+        faults = "\n".join(cli.check())
+        assert "gone/laptop/seed-000.npz is in the manifest but not there" in faults
+        assert "small/laptop/seed-001.npz is not in the manifest" in faults
+        assert "names no chapter that made it" in faults
+
+    def test_an_unknown_chapter_is_answered_with_those_there_are(self, recorded, capsys):
+        assert cli.main(["record", "smal"]) == 2
+        assert "There is no chapter 'smal'; the chapters are small." in capsys.readouterr().err
+
+
+def test_in_a_notebook_the_cells_themselves_count(tmp_path, monkeypatch):
+    """A cell run twice is still fresh; an edited cell makes the record stale; a broken cell is passed over."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    cells = [
+        "from vitlab import lab\nSTEPS = 3\ndef measure(seed):\n    return {'value': seed * STEPS}",
+        "print(lab.record('cells', measure, seeds=2).stale)",
+        "STEPS = 3",
+        "print(lab.record('cells', measure, seeds=2).stale)",
+        "STEPS = 4",
+        "print(lab.record('cells', measure, seeds=2).stale)",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(c) for c in cells])
+    monkeypatch.setenv("VITLAB_RECORDS", str(tmp_path / "records"))
+    monkeypatch.setenv("VITLAB_SCALE", "laptop")
+    NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    printed = [c.outputs[-1].text.strip() for c in notebook.cells if c.outputs]
+    assert [p.splitlines()[-1] for p in printed] == ["()", "()", "('STEPS',)"]
