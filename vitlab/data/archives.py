@@ -60,7 +60,7 @@ def sweep(parent: Path, name: str) -> None:
 
 
 def _corrupted(archive: Path, error: Exception) -> str:
-    reason = str(error) or type(error).__name__
+    reason = (str(error) or type(error).__name__).splitlines()[0].rstrip(":")
     return f"The archive {archive} is corrupted ({reason}): delete it and load again."
 
 
@@ -107,7 +107,9 @@ def _safe(archive: Path, name: str) -> PurePosixPath:
 
 def _members(archive: Path) -> Iterator[tuple[str, int, IO[bytes] | None]]:
     """Name, announced size and contents of each member; contents are None for a folder."""
-    if zipfile.is_zipfile(archive):
+    with archive.open("rb") as file:
+        is_zip = file.read(2) == b"PK"
+    if is_zip:
         with zipfile.ZipFile(archive) as pack:
             for info in pack.infolist():
                 mode = info.external_attr >> 16

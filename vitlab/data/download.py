@@ -15,9 +15,9 @@ from typing import Any
 PLUMBING = True  # a change here cannot change a recorded number
 
 TIMEOUT = (10, 60)  # seconds to connect, seconds without a byte
-RETRIES = 5  # in one call, after a connection that had brought something broke off
+RETRIES = 5  # in a row, of a connection that was answered and broke off before it brought anything new
 PAUSE = 1.0  # seconds before the first retry, then longer
-CHUNK = 2**16
+CHUNK = 2**14  # bytes at a time; what a broken connection leaves of the last piece is lost
 
 
 class Unreachable(Exception):
@@ -116,6 +116,8 @@ def writing(name: str, folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.strerror is None:  # not the system's: a sentence of ours, or a network error of requests
+            raise
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise _disk_full(name, folder) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
@@ -141,6 +143,7 @@ class _Resuming:
         self.part = part
         self.name = name
         self.resumed = False
+        self.answered = False
 
     def __call__(self, url: str, output_file: str, pooch: Any, check_only: bool = False) -> None:
         import requests
@@ -149,16 +152,19 @@ class _Resuming:
         failures = 0
         while True:
             before = self._size()
+            self.answered = False
             try:
                 self._continue(url)
                 break
             except requests.HTTPError as error:
                 raise Unreachable(f"the server answered {str(error)[:3]}") from error
             except requests.RequestException as error:
-                failures += 1
-                # A source that brings nothing is given up at once, so that "offline" is said at once.
-                if self._size() <= before or failures > RETRIES:
+                failures = 1 if self._size() > before else failures + 1
+                # A source that does not answer is given up at once, so that "offline" is said at once.
+                if not self.answered:
                     raise Unreachable(_short(error)) from error
+                if failures > RETRIES:
+                    raise Unreachable(f"the connection broke off after {self._size():,} bytes") from error
                 time.sleep(PAUSE * failures)
         os.replace(self.part, output_file)
 
@@ -183,6 +189,7 @@ class _Resuming:
                 self.part.unlink()
                 return self._continue(url)
             response.raise_for_status()
+            self.answered = True
             continues = response.status_code == 206 and content_range.startswith(f"bytes {have}-")
             if have and not continues:
                 have = 0  # a server that cannot continue sends the whole file
