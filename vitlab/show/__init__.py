@@ -5,7 +5,7 @@ Nothing here estimates; it shows what a chapter measured. Every figure has an al
 
 from __future__ import annotations
 
-from vitlab.show.figure import figure
+from vitlab.show.figures import figure
 from vitlab.show.grids import images, maps
 from vitlab.show.plots import heat, lines, overlay, reference
 from vitlab.show.style import look

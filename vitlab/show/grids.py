@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from vitlab.show import page, style
-from vitlab.show.figure import ShownFigure, check_words, pair
-from vitlab.show.plots import array, overlay
+from vitlab.show.figures import ShownFigure, check_words, pair
+from vitlab.show.plots import array, not_negative, overlay
 
 # Lengths in this file are pixels of the finished picture, two to a pixel of the page.
 _INCH = style.PIXELS_PER_INCH * style.OVERSAMPLE
@@ -91,6 +91,7 @@ def maps(
     """
     page.sentence(label, "The label of maps")
     weights = array(maps, "The maps", 3).astype(float)
+    not_negative(weights)
     limits = limits or (0.0, float(weights.max()) or 1.0)
     if not limits[0] < limits[1]:
         raise ValueError(f"The limits of maps are (low, high) with low below high, not {limits!r}.")
@@ -100,7 +101,7 @@ def maps(
     tile = _fit(pixels(image), cell, None)
     grid = _Grid.of([tile] * (len(weights) + 1), titles, columns)
 
-    def fill(place: int, ax: Axes) -> object:
+    def fill(place: int, ax: Axes) -> Any:
         if place == 0:
             return ax.imshow(tile, aspect="auto")
         return overlay(ax, tile, weights[place - 1], limits=limits)
@@ -175,7 +176,7 @@ class _Grid:
         return cls(tiles, wrapped, corners, columns * (step + _GAP) - _GAP, top - _GAP)
 
     def show(
-        self, fill: Callable[[int, Axes], object], alt: str, caption: str, label: str | None = None
+        self, fill: Callable[[int, Axes], Any], alt: str, caption: str, label: str | None = None
     ) -> ShownFigure:
         """Show the grid, `fill(place, axes)` drawing each tile, with a bar of colours for `label` under it."""
         check_words(alt, caption)

@@ -43,7 +43,7 @@ _LIGHT_VARS = {
 _DARK_VARS = {
     "l": "none",
     "d": "block",
-    "g": "#14181e",
+    "g": "#14181d",
     "a": "#3da5ff",
     "y": "#5fd39b",
     "n": "#ff9b8a",
@@ -111,7 +111,7 @@ def inline(text: str) -> str:
         if place % 2:
             out.append(f"<code>{part[1:-1]}</code>" if part.startswith("`") else _MATH.format(part.strip("$")))
             continue
-        part = _LINK.sub(lambda m: f'<a href="{html.escape(m[2])}">{m[1]}</a>', part)
+        part = _LINK.sub(lambda m: '<a href="{}">{}</a>'.format(m[2].replace('"', "&quot;"), m[1]), part)
         part = re.sub(r"\*\*(.+?)\*\*", r"<strong>\1</strong>", part)
         out.append(re.sub(r"(?<!\w)\*(?!\s)(.+?)(?<!\s)\*(?!\w)", r"<em>\1</em>", part))
     return "".join(out)
@@ -182,4 +182,4 @@ def number(value: object) -> str:
         raise ValueError(f"A table cell holds {value!r}: leave the row out or say in words why it is missing.")
     if size and not 1e-4 <= size < 1e6:
         return f"{float(value):.2e}"
-    return f"{float(value):,.0f}" if size >= 1000 else f"{float(value):#.3g}".rstrip(".")
+    return f"{float(value):,.0f}" if size >= 999.5 else f"{float(value):#.3g}".rstrip(".")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colorbar import Colorbar
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from vitlab.show import page, style
@@ -77,12 +78,12 @@ def lines(
     (line,) = ax.plot(
         x, mean, color=colour, linestyle=(0, (4, 2.5)) if dashed else "-", marker="o" if markers else None
     )
-    drawn = str(line.get_color())
+    drawn = to_hex(line.get_color())
     if edges:
         slack = 1e-9 * (1 + np.abs(mean).max())
         if (edges[0] > mean + slack).any() or (edges[1] < mean - slack).any():
             raise ValueError("The band does not hold its line: low must not exceed the mean, nor the mean high.")
-        ax.fill_between(x, *edges, color=drawn, alpha=0.22, linewidth=0)
+        ax.fill_between(x, edges[0], edges[1], color=drawn, alpha=0.22, linewidth=0)
     if label:
         name = ax.annotate(
             label, (x[-1], mean[-1]), (7, 0), textcoords="offset points", color=drawn, va="center",
@@ -154,8 +155,7 @@ def overlay(ax: Axes, picture: np.ndarray, weights: Any, *, limits: tuple[float,
     Raises ValueError for weights that are negative or not finite.
     """
     values = array(weights, "A map over an image", 2).astype(float)
-    if values.min() < 0:
-        raise ValueError(f"A map over an image must not be negative, but its least value is {values.min():.3g}.")
+    not_negative(values)
     height, width = picture.shape[:2]
     grey = picture.astype(float) @ (0.299, 0.587, 0.114)
     extent = (0, width, height, 0)
@@ -165,6 +165,12 @@ def overlay(ax: Axes, picture: np.ndarray, weights: Any, *, limits: tuple[float,
     )
     ax.set_axis_off()
     return artist
+
+
+def not_negative(weights: np.ndarray) -> None:
+    """Raise ValueError when a weight to be laid over an image is below zero."""
+    if weights.min() < 0:
+        raise ValueError(f"A map over an image must not be negative, but its least value is {weights.min():.3g}.")
 
 
 def settle(figure: Figure) -> None:

@@ -44,7 +44,7 @@ LIGHT = Look(
 )
 DARK = Look(
     name="dark",
-    ground="#14181e",
+    ground="#14181d",
     ink="#e3e7ec",
     muted="#a3abb5",
     faint="#3a414b",
@@ -70,7 +70,6 @@ def parameters(look: Look) -> dict[str, Any]:
         "axes.titlelocation": "left",
         "axes.titlesize": FONT_POINTS,
         "axes.titleweight": "bold",
-        "figure.constrained_layout.use": True,
         "figure.dpi": PIXELS_PER_INCH * OVERSAMPLE,
         "figure.facecolor": "none",
         "figure.titlesize": FONT_POINTS,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from matplotlib.figure import Figure
 
 from vitlab.show import page
-from vitlab.show.figure import SHEET, Pair, ShownFigure, check_words, figure, pair
+from vitlab.show.figures import SHEET, Pair, ShownFigure, check_words, figure, pair
 
 Value = TypeVar("Value")
 Alt = str | Callable[[Any], str]

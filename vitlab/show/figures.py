@@ -125,12 +125,13 @@ def check_words(alt: object, caption: object) -> None:
 
 def pair(draw: Draw, *, alt: str, size: tuple[float, float], layout: bool = True, trim: bool = False) -> Pair:
     """Draw both looks of one figure, its empty upper and lower edge cut off if `trim`; see `figure`."""
-    if len(size) != 2 or not all(0.5 <= side <= 40 for side in size):
-        raise ValueError(f"A figure's size is (width, height) between 0.5 and 40 inches, not {size!r}.")
+    if len(size) != 2 or not all(0.1 <= side <= 40 for side in size):
+        raise ValueError(f"A figure's size is (width, height) between 0.1 and 40 inches, not {size!r}.")
     pictures, traces = [], []
     for look in (style.LIGHT, style.DARK):
         with style.wearing(look):
-            fig = Figure(figsize=size, layout="constrained" if layout else "none")
+            fig = Figure(figsize=size)
+            fig.set_layout_engine("constrained" if layout else "none")
             canvas = FigureCanvasAgg(fig)
             draw(fig)
             if not fig.axes and not fig.images:
@@ -145,8 +146,9 @@ def pair(draw: Draw, *, alt: str, size: tuple[float, float], layout: bool = True
             drawn = np.asarray(canvas.buffer_rgba())
             if trim:
                 inked = np.flatnonzero(drawn[..., 3].any(axis=1))
-                edge = 4 * style.OVERSAMPLE
-                drawn = drawn[max(0, inked[0] - edge) : inked[-1] + edge + 1]
+                # Cut at whole pixels of the page, four beyond the ink.
+                first, last = (int(row) // style.OVERSAMPLE for row in (inked[0], inked[-1]))
+                drawn = drawn[max(0, first - 4) * style.OVERSAMPLE : (last + 5) * style.OVERSAMPLE]
             pictures.append(encode(drawn))
     if traces[0] != traces[1]:
         raise ValueError(
@@ -226,24 +228,32 @@ def encode(rgba: np.ndarray) -> Picture:
     return Picture(data, round(width / style.OVERSAMPLE), round(height / style.OVERSAMPLE))
 
 
-def thrifty(rgba: np.ndarray, colours: int = 96, tolerance: float = 6) -> np.ndarray:
-    """Give a plot's rare colours, the many shades of smooth edges, to the nearest of its frequent ones.
+def thrifty(rgba: np.ndarray, colours: int = 64, fill: float = 0.001, tolerance: float = 4) -> np.ndarray:
+    """Give the shades of a plot's smooth edges to the nearest of a few colours, for a third of the bytes.
 
-    A line plot shrinks to less than half. Pixels (height, width, 4) uint8 come back as they were where that would
-    cost more than `tolerance` levels of 255, root mean square over the inked pixels: heat maps and photographs.
+    Whatever covers more than the share `fill` of the ink keeps its exact colour. Pixels (height, width, 4) uint8
+    come back as they were when such colours alone are too many, as in heat maps and photographs, or when the rest
+    would move by more than `tolerance` levels of 255, root mean square.
     """
     flat = np.ascontiguousarray(rgba).view(np.uint32).ravel()
     inked = np.flatnonzero(rgba[..., 3].ravel())
     values, place, count = np.unique(flat[inked], return_inverse=True, return_counts=True)
-    if not colours < len(values) <= 20_000:
+    kept = [int(place) for place in np.flatnonzero(count > fill * len(inked))]
+    if not colours < len(values) <= 20_000 or not 0 < len(kept) < colours:
         return rgba
     shades = values.view(np.uint8).reshape(-1, 4).astype(float)
     shades[:, :3] *= shades[:, 3:] / 255  # distances as they look, not as they are stored
-    kept = np.argsort(-count, kind="stable")[:colours]
-    distance = sum((shades[:, None, channel] - shades[kept, channel]) ** 2 for channel in range(4))
-    assert isinstance(distance, np.ndarray)
-    if (distance.min(1) * count).sum() / count.sum() / 4 > tolerance**2:
+    nearest = np.zeros(len(values), int)
+    distance = np.full(len(values), np.inf)
+    for turn in range(colours):
+        # First the fills; then, one by one, the shade that would be moved farthest, common ones before rare.
+        if turn == len(kept):
+            kept.append(int(np.argmax(distance * np.sqrt(count))))
+        other = ((shades - shades[kept[turn]]) ** 2).sum(1)
+        nearest = np.where(other < distance, kept[turn], nearest)
+        distance = np.minimum(other, distance)
+    if (distance * count).sum() / count.sum() / 4 > tolerance**2:
         return rgba
     out = flat.copy()
-    out[inked] = values[kept[distance.argmin(1)]][place]
+    out[inked] = values[nearest][place]
     return out.view(np.uint8).reshape(rgba.shape)
