@@ -9,7 +9,8 @@ field: what these weights make of the graph. Pixels are counted at their centres
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,23 @@ def _at_unit(fn: Callable[[Tensor], Tensor], images: Any, unit: Unit) -> tuple[T
     return x, picked.reshape(len(x), -1)
 
 
+@contextmanager
+def _plain_convolutions() -> Iterator[None]:
+    """Keep to convolutions by matrix product.
+
+    Winograd and FFT mix neighbouring pixels in a way that cancels for numbers, and not for NaN.
+    """
+    backends = (torch.backends.mkldnn, torch.backends.cudnn)
+    before = [backend.enabled for backend in backends]
+    try:
+        for backend in backends:
+            backend.enabled = False
+        yield
+    finally:
+        for backend, enabled in zip(backends, before, strict=True):
+            backend.enabled = enabled
+
+
 def graph_reach(fn: Callable[[Tensor], Tensor], images: Any, unit: Unit) -> NDArray[np.bool_]:
     """The pixels with a path to the unit through the operations of `fn`, whatever its weights.
 
@@ -62,12 +80,7 @@ def graph_reach(fn: Callable[[Tensor], Tensor], images: Any, unit: Unit) -> NDAr
     Raises:
         ValueError: images, output or unit of another shape; no gradient; an output that is not finite.
     """
-    # Winograd and FFT convolutions mix neighbouring pixels in a way that cancels for numbers, and not for NaN.
-    with (
-        torch.enable_grad(),
-        torch.backends.mkldnn.flags(enabled=False),
-        torch.backends.cudnn.flags(enabled=False),
-    ):
+    with torch.enable_grad(), _plain_convolutions():
         x, picked = _at_unit(fn, images, unit)
         (gradient,) = torch.autograd.grad(picked, x, torch.full_like(picked, math.nan))
     return gradient.isnan().any(0).any(0).cpu().numpy()
