@@ -6,6 +6,7 @@ turns into a failure:
 
 - `admonitions`: block quotes with a bold lead become styled boxes.
 - `citations`: a link to a paper must also stand in the bibliography.
+- `references`: the list of works gives each one address.
 - `docstrings`: the API page shows our docstrings, which are plain text, as what they look like.
 - `pages`: images of the cells' HTML become lazily loaded files; no picture goes without words.
 - `assets`: MathJax and the icons come from installed packages, and only what is used.
@@ -17,10 +18,10 @@ from typing import Any
 
 from sphinx.application import Sphinx
 
-from . import admonitions, assets, citations, docstrings, pages
+from . import admonitions, assets, citations, docstrings, pages, references
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    for part in (admonitions, citations, docstrings, pages, assets):
+    for part in (admonitions, citations, references, docstrings, pages, assets):
         part.setup(app)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -14,18 +14,17 @@ from __future__ import annotations
 import importlib
 import re
 import textwrap
-from typing import Any, TypeVar
 
 from docutils import nodes
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
 
-CODE = re.compile(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)")
+CODE = re.compile(r"(?<!`)(`+)(?![`\s])([^`]+?)(?<!\s)\1(?!`)")
 SECTION = re.compile(r"(Args|Attributes|Environment|Raises|Returns|Yields):$")
 ENTRY = re.compile(r"(\S(?:[^:`]|`[^`]*`)*?): +(\S.*)$")
 COLUMNS = re.compile(r"(\S+(?: \S+)*)  +(?=\S)")
-BULLET = re.compile(r"(?:[-*]|\d+\.) +")
+BULLET = re.compile(r"(?:[-*]|\d+\.) +(?=\S)")
 
 
 def dress(lines: list[str]) -> list[str]:
@@ -41,14 +40,20 @@ def _paragraph(lines: list[str]) -> list[str]:
         return [".. code-block:: python", "", *_indent(textwrap.dedent("\n".join(lines)).split("\n"))]
     if (section := SECTION.match(lines[0])) and len(lines) > 1:
         body = textwrap.dedent("\n".join(lines[1:])).split("\n")
-        return [f":{section[1]}:", *_indent(_entries(body, ENTRY) or [_inline(" ".join(map(str.strip, body)))])]
+        return [f":{section[1]}:", *_indent(_entries(body, ENTRY) or [_prose(" ".join(map(str.strip, body)))])]
     if len(lines) > 2 and all(line.startswith("|") for line in lines) and set(lines[1]) <= set("|-: "):
         return _table([lines[0], *lines[2:]])
-    if COLUMNS.match(lines[0]):
-        return _entries(lines, COLUMNS)
+    if entries := _entries(lines, COLUMNS):
+        return entries
     if BULLET.match(lines[0]):
         return _bullets(lines)
-    return [_inline(" ".join(line.strip() for line in lines))]
+    return [_prose(" ".join(line.strip() for line in lines))]
+
+
+def _prose(text: str) -> str:
+    """A line that cannot be taken for the start of a list, a field, a directive or a ruled title."""
+    text = re.sub(r"^(\w+)(?=[.)](?:\s|$))", r"\1\\", _inline(text.strip()))
+    return text if re.match(r"\w|``\S|$", text) else "\\ " + text
 
 
 def _entries(lines: list[str], form: re.Pattern[str]) -> list[str]:
@@ -72,7 +77,7 @@ def _entries(lines: list[str], form: re.Pattern[str]) -> list[str]:
     dressed: list[str] = []
     for term, text in pairs:
         term = _inline(term) if "`" in term else f"``{term}``"
-        dressed += [term, *_indent([_inline(" ".join(text))]), ""]
+        dressed += [term, *_indent([_prose(" ".join(text))]), ""]
     return dressed
 
 
@@ -80,18 +85,18 @@ def _table(rows: list[str]) -> list[str]:
     dressed = [".. list-table::", "   :header-rows: 1", ""]
     for row in rows:
         for number, cell in enumerate(row.strip().strip("|").split("|")):
-            dressed.append(f"   {' ' if number else '*'} - {_inline(cell.strip())}")
+            dressed.append(f"   {' ' if number else '*'} - {_prose(cell.strip())}")
     return dressed
 
 
 def _bullets(lines: list[str]) -> list[str]:
-    items: list[str] = []
+    items: list[list[str]] = []
     for line in lines:
         if match := BULLET.match(line):
-            items.append(line[match.end() :])
+            items.append([match[0].strip(), line[match.end() :]])
         else:
-            items[-1] += " " + line.strip()
-    return [f"- {_inline(item)}" for item in items]
+            items[-1].append(line.strip())
+    return [f"{'#.' if mark[0].isdigit() else '-'} {_prose(' '.join(text))}" for mark, *text in items]
 
 
 def _inline(text: str) -> str:
@@ -106,7 +111,7 @@ def _inline(text: str) -> str:
 
 
 def _escape(text: str) -> str:
-    return re.sub(r"([\\*|`])|(_)(?=\W|$)|(?<=\w)(:)(?=`)", lambda found: "\\" + found[0], text)
+    return re.sub(r"[\\*|`_]|(?<=\w):(?=`)|(?<=:):", lambda found: "\\" + found[0], text)
 
 
 def _indent(lines: list[str]) -> list[str]:
@@ -118,20 +123,19 @@ def dress_ours(app: Sphinx, what: str, name: str, thing: object, options: object
         lines[:] = dress(lines)
 
 
-def skip_type_variables(
+def name_the_undocumented(
     app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.TextElement
 ) -> nodes.TextElement | None:
-    """A type variable in a signature has no entry of its own to point to."""
+    """What a signature names and the API page leaves out stands without a link; what is not there is a warning."""
     module, _, name = str(node.get("reftarget", "")).rpartition(".")
-    if not module.startswith("vitlab"):
+    if node.get("refdomain") != "py" or module.split(".")[0] != "vitlab":
         return None
     try:
-        found: Any = getattr(importlib.import_module(module), name, None)
+        return content if hasattr(importlib.import_module(module), name) else None
     except ImportError:
         return None
-    return content if isinstance(found, TypeVar) else None
 
 
 def setup(app: Sphinx) -> None:
     app.connect("autodoc-process-docstring", dress_ours)
-    app.connect("missing-reference", skip_type_variables)
+    app.connect("missing-reference", name_the_undocumented)
