@@ -1,8 +1,8 @@
 """Build the book into _build/html; with nothing changed since the last finished build, return at once.
 
-Chapters are executed through a cache that is valid for one state of vitlab, data, scale and lock file. A cell that
-raises makes the build fail; with --strict so does every warning: a broken link, a figure without words, a citation
-that is not in the bibliography.
+Chapters are executed through a cache that is valid for one state of vitlab, data, scale and lock file. A cell
+that raises makes the build fail; with --strict, or where CI=true, so does every warning: a broken link, a figure
+without words, a citation that is not in the bibliography.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ NO_SOURCE = {"tests", "bench", ".ci", ".github"}
 def repository_address(root: Path, environment: Mapping[str, str], placeholder: str) -> tuple[str, bool]:
     """Where the repository is published, and whether that is known.
 
-    It is taken from the CI's environment, else from the git remote `origin` if that is a hosted one, else it is the
-    placeholder of _config.yml.
+    It is taken from the CI's environment, else from the git remote `origin` if that is a hosted one, else it is
+    the placeholder of _config.yml.
     """
     if name := environment.get("GITHUB_REPOSITORY"):
         return f"{environment.get('GITHUB_SERVER_URL', 'https://github.com').rstrip('/')}/{name}", True
@@ -59,7 +59,7 @@ def repository_address(root: Path, environment: Mapping[str, str], placeholder: 
 
 
 def site_address(environment: Mapping[str, str]) -> str:
-    """Where the site is published, or "" where that is not known: BOOK_URL, else GitHub Pages under GitHub's CI."""
+    """Where the site is published (BOOK_URL, else GitHub Pages in GitHub's CI); empty where that is not known."""
     if given := environment.get("BOOK_URL"):
         return given.rstrip("/") + "/"
     owner, _, name = environment.get("GITHUB_REPOSITORY", "").partition("/")
@@ -77,8 +77,13 @@ def sources(root: Path) -> list[Path]:
         for folder, folders, names in os.walk(root):
             folders[:] = [name for name in folders if not name.startswith((".", "_build"))]
             files += [Path(folder, name) for name in names]
-    kept = (f for f in set(files) if f.is_file() and f.relative_to(root).parts[0] not in NO_SOURCE)
-    return sorted(f for f in kept if "__pycache__" not in f.parts)
+    kept = []
+    for file in set(files):
+        parts = file.relative_to(root).parts
+        computed = "__pycache__" in parts or (parts[0] == "data" and "smoke" in parts)
+        if not computed and parts[0] not in NO_SOURCE and file.is_file():
+            kept.append(file)
+    return sorted(kept)
 
 
 def digest(root: Path, files: Iterable[Path], *facts: str) -> str:
@@ -97,9 +102,8 @@ def execution_key(root: Path, files: Iterable[Path], scale: str) -> str:
     kept = []
     for file in files:
         name = file.relative_to(root)
-        if name.parts[0] == "data" or (name.parts[0] == "vitlab" and name.suffix == ".py"):
-            kept.append(file)
-        elif name.as_posix() == "requirements.lock":
+        code = name.parts[0] == "vitlab" and name.suffix == ".py"
+        if code or name.parts[0] == "data" or name.as_posix() == "requirements.lock":
             kept.append(file)
     return digest(root, kept, scale, platform.python_version())[:24]
 
@@ -139,7 +143,8 @@ def build(root: Path, scale: str, strict: bool, force: bool, verbose: bool = Fal
     print("Reading pages and running chapters that have changed:", flush=True)
     os.environ |= {
         "VITLAB_SCALE": scale,
-        "VITLAB_RECORD": "load",
+        # What the book prints is recorded; at smoke scale, which is never kept, it is computed.
+        "VITLAB_RECORD": "auto" if scale == "smoke" else "load",
         "VITLAB_STATIC": "1",
         "PYTHONHASHSEED": "0",
         "PYTHONPATH": os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")])),
@@ -158,13 +163,18 @@ def build(root: Path, scale: str, strict: bool, force: bool, verbose: bool = Fal
     return status
 
 
-def _run_sphinx(root: Path, out: Path, overrides: dict[str, Any], strict: bool, fresh: bool, verbose: bool) -> tuple[int, int, int]:
+def _run_sphinx(
+    root: Path, out: Path, overrides: dict[str, Any], strict: bool, fresh: bool, verbose: bool
+) -> tuple[int, int, int]:
     """Run Sphinx on Jupyter Book's configuration; exit status, number of warnings, number of pages."""
     from jupyter_book.config import get_final_config
     from sphinx.application import Sphinx
     from sphinx.errors import SphinxError
+    from sphinx.util.console import color_terminal, nocolor
     from sphinx.util.docutils import docutils_namespace, patch_docutils
 
+    if not color_terminal():
+        nocolor()
     config, _ = get_final_config(
         user_yaml=root / "_config.yml", cli_config=overrides, sourcedir=root, raise_on_invalid=True
     )
@@ -199,7 +209,8 @@ def _run_sphinx(root: Path, out: Path, overrides: dict[str, Any], strict: bool, 
         f'<!DOCTYPE html>\n<html lang="{app.config.language}"><head><meta charset="utf-8">'
         f"<title>{app.config.html_title}</title>"
         f'<meta http-equiv="refresh" content="0; url={first}"></head>'
-        f'<body><main><h1>{app.config.html_title}</h1><p><a href="{first}">Read the book</a></p></main></body></html>\n',
+        f'<body><main><h1>{app.config.html_title}</h1><p><a href="{first}">Read the book</a></p></main></body>'
+        "</html>\n",
         encoding="utf-8",
     )
     raised = [
@@ -271,16 +282,27 @@ def _git(root: Path, *arguments: str) -> str:
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--strict", action="store_true", help="fail on every warning, not only on a raising cell")
-    parser.add_argument("--scale", choices=["smoke", "laptop", "paper"], default="laptop", help="what chapters run at")
+    parser.add_argument(
+        "--strict",
+        action=argparse.BooleanOptionalAction,
+        default=os.environ.get("CI") == "true",
+        help="fail on every warning, not only on a raising cell (the default where CI=true)",
+    )
+    parser.add_argument(
+        "--scale", choices=["smoke", "laptop", "paper"], default="laptop", help="what chapters run at"
+    )
     parser.add_argument("--force", action="store_true", help="build and execute everything anew")
-    parser.add_argument("--source", type=Path, default=ROOT, help="the folder of _config.yml (default: this repository)")
+    parser.add_argument(
+        "--source", type=Path, default=ROOT, help="the folder of _config.yml (default: this repository)"
+    )
     parser.add_argument("--verbose", action="store_true", help="show what Sphinx says of its progress")
     given = parser.parse_args(arguments)
     try:
         return build(given.source.resolve(), given.scale, given.strict, given.force, given.verbose)
     except KeyboardInterrupt:
-        print("\nInterrupted: chapters that were executed stay in the cache; run it again to go on.", file=sys.stderr)
+        print(
+            "\nInterrupted: chapters that were executed stay in the cache; run it again to go on.", file=sys.stderr
+        )
         return 130
 
 

@@ -78,10 +78,12 @@ def icon_rules(names: set[str], script: str) -> str:
     rules = []
     for name in sorted(names):
         width, height, path = drawings[name]
-        picture = f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}'><path d='{path}'/></svg>"
+        picture = (
+            f"<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}'><path d='{path}'/></svg>"
+        )
         rules.append(
             f".fa-{name}{{width:{width / height:.3f}em;"
-            f"--vl-icon:url(\"data:image/svg+xml,{quote(picture, safe='/:=, ')}\")}}"
+            f'--vl-icon:url("data:image/svg+xml,{quote(picture, safe="/:=, ")}")}}'
         )
     return "/* Icons: Font Awesome Free, CC BY 4.0, fontawesome.com/license/free */\n" + "\n".join(rules) + "\n"
 

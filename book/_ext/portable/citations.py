@@ -15,7 +15,9 @@ from sphinx.util import logging
 
 LOGGER = logging.getLogger(__name__)
 # arXiv identifiers, old and new, without the version; and DOIs.
-ARXIV = re.compile(r"^https?://(?:www\.)?arxiv\.org/(?:abs|pdf|html)/([\w.-]+(?:/\d+)?\d)(?:v\d+)?(?:\.pdf)?/?$", re.I)
+ARXIV = re.compile(
+    r"^https?://(?:www\.)?arxiv\.org/(?:abs|pdf|html)/([\w.-]+(?:/\d+)?\d)(?:v\d+)?(?:\.pdf)?/?$", re.I
+)
 DOI = re.compile(r"^https?://(?:dx\.)?doi\.org/(10\.\S+)$", re.I)
 
 
@@ -43,7 +45,7 @@ def bibliography(files: list[Path]) -> dict[str, str]:
 
 
 def _reference(entry: Entry) -> str:
-    """"Dosovitskiy et al., An Image is Worth 16x16 Words, 2021" """
+    """ "Dosovitskiy et al., An Image is Worth 16x16 Words, 2021" """
     people = [" ".join(person.prelast_names + person.last_names) for person in entry.persons.get("author", [])]
     who = people[0] + " et al." if len(people) > 2 else " and ".join(people)
     parts = [who, entry.fields.get("title", ""), entry.fields.get("year", "")]

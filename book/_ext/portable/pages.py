@@ -30,6 +30,8 @@ SUFFIX = {"png": "png", "jpeg": "jpg", "gif": "gif", "webp": "webp", "svg+xml": 
 
 # The bibliography's HTML says it is a list of entries in roles that are withdrawn or not allowed there.
 WRONG_ROLES = re.compile(r' role="(?:list|doc-biblioentry|doc-backlink)"')
+# A data frame's corner is an empty heading of nothing.
+EMPTY_HEADING = re.compile(r"<th>\s*</th>")
 DESCRIPTION_LENGTH = 200
 
 
@@ -60,7 +62,7 @@ def finish(app: Sphinx, page: str, template: str, context: dict[str, Any], doctr
         return
     if not app.config.html_baseurl:  # an address that is not known cannot be told
         context["metatags"] = re.sub(r'<meta property="og:url"[^>]*>\s*', "", context["metatags"])
-    context["body"] = WRONG_ROLES.sub("", context["body"])
+    context["body"] = EMPTY_HEADING.sub("<td></td>", WRONG_ROLES.sub("", context["body"]))
     for fault in faults(context["body"]):
         LOGGER.warning("%s", fault, location=page, type="portable", subtype="figure")
     folder = Path(app.outdir, app.builder.imagedir)
