@@ -1,0 +1,1117 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # The Vision Transformer, and what it lacks
+#
+# A convolutional network is told three things about images before it sees one: that neighbours matter, that a cat is
+# a cat wherever it stands, and that large things are made of small ones. A Vision Transformer is told almost none of
+# this. This chapter builds one, shape by shape, and then measures what is missing, before and after training, next
+# to a convolutional network of the same size.
+#
+# **After it you can**
+#
+# - write a ViT from nothing and say what every axis of every tensor means,
+# - count its parameters and its arithmetic with pencil and paper,
+# - measure shift equivariance, receptive field and attention distance of any network, and know what each can and
+#   cannot show,
+# - say precisely which part of "a ViT has no inductive bias" is true.
+#
+# **It assumes** Python, a little PyTorch, matrix products and the softmax. Convolutions help; attention is derived.
+#
+# **It takes** an hour to read. Run as it stands (scale `laptop`) it loads recorded training results and computes the
+# rest in about two minutes on two cores; at scale `smoke` every cell runs in under a minute on generated images.
+# What recording costs is printed where a record is shown.
+
+# %% tags=["hide-input"]
+# Fetches the course and what it needs where they are missing (Colab, Kaggle); does nothing where they are not.
+import importlib.util
+import os
+import subprocess
+import sys
+
+if importlib.util.find_spec("vitlab") is None:
+    address = os.environ.get("VITLAB_REPOSITORY", "https://github.com/OWNER/hungry-transformer")
+    if not os.path.isdir("hungry-transformer"):
+        subprocess.run(["git", "clone", "--quiet", "--depth", "1", address, "hungry-transformer"], check=True)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "install", "--quiet", "--editable", "hungry-transformer"], check=True
+    )
+    sys.path.insert(0, "hungry-transformer")
+
+# %%
+import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from vitlab import check, data, hooks, lab, show
+from vitlab.analysis import attention, equivariance, receptive, statistics
+from vitlab.models.convnet import ConvNet, ConvNetConfig
+from vitlab.models.vit import ViT, ViTConfig
+
+lab.start(seed=0)
+
+# %% [markdown]
+# ## 1. An image becomes a sentence
+#
+# A transformer reads a set of vectors. A photograph is a grid of numbers. The whole bridge between the two is a pair
+# of scissors: cut the image into squares of $p \times p$ pixels, write the $3p^2$ numbers of each square in a row,
+# and map every row with one and the same matrix to a vector of $D$ numbers, a *token*.
+
+# %%
+photos = data.load("photos", size=224)
+photo = (
+    photos.images[list(photos.classes).index("astronaut")] if "astronaut" in photos.classes else photos.images[0]
+)
+
+
+def cut(image, patch, gap):
+    """Return the image (height, width, 3) with white gaps between its patches."""
+    rows, columns = image.shape[0] // patch, image.shape[1] // patch
+    out = np.full((rows * (patch + gap) - gap, columns * (patch + gap) - gap, 3), 255, np.uint8)
+    for r in range(rows):
+        for c in range(columns):
+            piece = image[r * patch : (r + 1) * patch, c * patch : (c + 1) * patch]
+            out[r * (patch + gap) :, c * (patch + gap) :][:patch, :patch] = piece
+    return out
+
+
+show.images(
+    [photo, cut(photo, 16, 4)],
+    titles=["224 x 224 pixels", "14 x 14 patches of 16 x 16 pixels"],
+    alt="Left a portrait photograph; right the same photograph cut by thin white lines into 14 rows of 14 squares.",
+    caption="An image as a ViT meets it: 196 squares, each of which will become one token. Photograph: NASA.",
+)
+
+# %% [markdown]
+# With $x_n \in \mathbb{R}^{3p^2}$ the pixels of patch $n$, its token is
+#
+# $$ z_n = E\,x_n + b, \qquad E \in \mathbb{R}^{D \times 3p^2}, \quad n = 1, \dots, N, \quad N = HW/p^2. \tag{1.1} $$
+#
+# Every patch is multiplied by the same $E$. That is a convolution whose stride equals its kernel, and this is how it
+# is computed in practice. The next cell does it both ways.
+
+# %%
+torch.manual_seed(0)
+image = torch.tensor(photo).permute(2, 0, 1).float() / 255  # (3, 224, 224)
+p, D = 16, 384
+
+convolution = nn.Conv2d(3, D, kernel_size=p, stride=p)
+by_convolution = convolution(image[None]).flatten(2).transpose(1, 2)[0]  # (196, 384)
+
+patches = image.unfold(1, p, p).unfold(2, p, p)  # (3, 14, 14, 16, 16)
+rows = patches.permute(1, 2, 0, 3, 4).reshape(196, 3 * p * p)  # (196, 768), one row a patch
+by_matrix = rows @ convolution.weight.flatten(1).T + convolution.bias  # (196, 384)
+
+print(f"tokens {tuple(by_matrix.shape)}, largest difference {(by_convolution - by_matrix).abs().max():.1e}")
+
+# %% [markdown]
+# > **Note.** "A ViT has no inductive bias" is already false here. Equation (1.1) is local (a token sees its own patch
+# > and nothing else) and it shares its weights over all places. What is true is narrower: *after* this layer nothing
+# > in the network knows that the tokens came from a grid.
+#
+# Two things join the tokens. A *class token* $z_0$, learned, whose final state the classifier will read. And
+# *positions*: a learned vector for every place, simply added. The first residual stream is
+#
+# $$ Z^{(0)} = \big[\, z_0 ;\; z_1 ;\; \dots ;\; z_N \,\big] + P, \qquad P \in \mathbb{R}^{(N+1) \times D}. \tag{1.2} $$
+#
+# Remember $P$. It is the only thing in the whole network that tells one place from another.
+
+# %% [markdown]
+# ## 2. Attention, derived
+#
+# Each token should be able to gather from the others what it needs. Let it say what it looks for, a *query* $q$; let
+# every token say what it offers, a *key* $k$, and what it would hand over, a *value* $v$. All three are linear maps of
+# the token. The fit of a query to a key is their inner product; a softmax over all keys turns fits into shares:
+#
+# $$ A = \operatorname{softmax}\!\Big(\frac{QK^\top}{\sqrt d}\Big), \qquad \operatorname{Attn}(Z) = A\,V. \tag{2.1} $$
+#
+# Why $\sqrt d$? Let the entries of $q$ and $k$ be independent with mean 0 and variance 1. Then $q \cdot k$ is a sum of
+# $d$ independent terms of variance 1, so
+#
+# $$ \operatorname{Var}(q \cdot k) = \sum_{i=1}^{d} \operatorname{Var}(q_i k_i) = d. \tag{2.2} $$
+#
+# Without the division a wider head means larger logits, a softmax that is all but one-hot, and gradients that vanish.
+# With it the logits keep variance 1 at any width. The cell below draws random queries and keys, and reports how much
+# of the attention goes to the single best of 197 keys.
+
+# %%
+generator = torch.Generator().manual_seed(0)
+lines = []
+for d in (16, 64, 256, 1024):
+    q = torch.randn(500, d, generator=generator)
+    k = torch.randn(197, d, generator=generator)
+    logits = q @ k.T
+    plain, scaled = logits.softmax(-1).amax(-1).mean(), (logits / d**0.5).softmax(-1).amax(-1).mean()
+    lines.append([f"d = {d}", f"{logits.var():.1f}", f"{100 * plain:.1f} %", f"{100 * scaled:.1f} %"])
+show.table(
+    lines,
+    header=["head width", "variance of q·k", "share of the best key, unscaled", "share of the best key, scaled"],
+    caption="Random queries and keys. The variance is the width, as (2.2) says; only the scaled softmax stays soft.",
+)
+
+# %% [markdown]
+# Several *heads* do this side by side, each in its own $d = D/h$ of the $D$ dimensions, so that a token can look for
+# several things at once. After attention each token is transformed alone by a small network of two layers, the MLP.
+# Both are added to what was there (residual connections) and both read a normalised copy of it (LayerNorm):
+#
+# $$ Z \leftarrow Z + \operatorname{Attn}(\operatorname{LN}(Z)), \qquad
+#    Z \leftarrow Z + \operatorname{MLP}(\operatorname{LN}(Z)). \tag{2.3} $$
+#
+# That is all. The next cell is a complete ViT, in the order in which you have just read it.
+
+# %%
+
+
+class Attention(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(dim, 3 * dim)
+        self.proj = nn.Linear(dim, dim)
+
+    def forward(self, x):
+        B, N, D = x.shape
+        qkv = self.qkv(x).reshape(B, N, 3, self.heads, D // self.heads).permute(2, 0, 3, 1, 4)
+        q, k, v = qkv  # each (batch, heads, tokens, head width)
+        A = (q @ k.transpose(-2, -1) / (D // self.heads) ** 0.5).softmax(-1)  # (batch, heads, tokens, tokens)
+        return self.proj((A @ v).transpose(1, 2).reshape(B, N, D))  # heads side by side again
+
+
+class Block(nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(dim, eps=1e-6), nn.LayerNorm(dim, eps=1e-6)
+        self.attn = Attention(dim, heads)
+        self.mlp = nn.ModuleDict({"fc1": nn.Linear(dim, 4 * dim), "fc2": nn.Linear(4 * dim, dim)})
+
+    def forward(self, x):
+        x = x + self.attn(self.norm1(x))
+        return x + self.mlp.fc2(F.gelu(self.mlp.fc1(self.norm2(x))))
+
+
+class FromScratch(nn.Module):
+    def __init__(self, side=224, patch=16, dim=384, depth=12, heads=6, classes=1000):
+        super().__init__()
+        self.patch_embed = nn.ModuleDict({"proj": nn.Conv2d(3, dim, patch, patch)})
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, dim))
+        self.pos_embed = nn.Parameter(torch.zeros(1, 1 + (side // patch) ** 2, dim))
+        self.blocks = nn.ModuleList(Block(dim, heads) for _ in range(depth))
+        self.norm = nn.LayerNorm(dim, eps=1e-6)
+        self.head = nn.Linear(dim, classes)
+
+    def forward(self, images):  # (batch, 3, side, side)
+        x = self.patch_embed.proj(images).flatten(2).transpose(1, 2)  # (batch, patches, dim)
+        x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1) + self.pos_embed
+        for block in self.blocks:
+            x = block(x)
+        return self.head(self.norm(x)[:, 0])  # (batch, classes): the class token speaks for all
+
+
+# %% [markdown]
+# The course's own `vitlab.models.vit` has the same parts under the same names, plus what training wants (dropout,
+# stochastic depth) and error messages. The two agree, and both agree with timm's `vit_small_patch16_224`, which is an
+# independent implementation that thousands of people use. With the same weights:
+
+# %%
+import timm
+
+torch.manual_seed(0)
+ours = ViT(ViTConfig.small()).eval()
+scratch = FromScratch().eval()
+theirs = timm.create_model("vit_small_patch16_224", pretrained=False).eval()
+for model in (scratch, theirs):
+    model.load_state_dict(ours.state_dict())
+
+with torch.no_grad():
+    batch = image[None] * 2 - 1
+    logits = ours(batch)
+    for name, model in (("written above", scratch), ("timm", theirs)):
+        print(f"{name:>14}: largest difference of the 1000 logits {(model(batch) - logits).abs().max():.1e}")
+
+# %% [markdown]
+# Zero against timm is to the bit; the last digit against the class above is the order of floating-point sums, since
+# vitlab and timm let PyTorch compute $AV$ without ever storing $A$. To see inside a network without changing it, the
+# course uses *taps*. Here is what flows through ViT-S/16:
+
+# %%
+with hooks.taps(ours, ["patch_embed", "pos_embed", "attn.0", "block.0", "block.11", "cls_norm"]) as seen:
+    ours(batch)
+
+meaning = {
+    "patch_embed": "one token a patch, equation (1.1)",
+    "pos_embed": "class token joined, positions added, equation (1.2)",
+    "attn.0": "who attends to whom, each head, equation (2.1)",
+    "block.0": "the residual stream after one block, equation (2.3)",
+    "block.11": "and after twelve: same shape",
+    "cls_norm": "the class token that the classifier reads",
+}
+show.table(
+    [[f"`{name}`", " x ".join(map(str, seen[name].shape)), text] for name, text in meaning.items()],
+    header=["tap", "shape", "what it is"],
+    caption="Shapes inside ViT-S/16 for one image. Between the second row and the last but one nothing changes shape: "
+    "there is no pyramid, the network is as wide and as long at its end as at its beginning.",
+)
+
+# %% [markdown]
+# ### What it costs
+#
+# A linear layer from $a$ to $b$ has $ab + b$ parameters. A block has four: $D \to 3D$, $D \to D$, $D \to 4D$,
+# $4D \to D$, which makes $12D^2 + 9D$, and two LayerNorms with $2D$ each:
+#
+# $$ \underbrace{(12D^2 + 13D)\,L}_{\text{blocks}} + \underbrace{3p^2D + D}_{\text{patches}} +
+#    \underbrace{D + (N+1)D}_{\text{class token, positions}} + \underbrace{2D + DK + K}_{\text{norm, head}}. \tag{2.4} $$
+#
+# The arithmetic, in multiply-adds for $T = N + 1$ tokens, has a part that is linear in $T$ and one that is quadratic:
+#
+# $$ L\,\big(12\,T D^2 + 2\,T^2 D\big). \tag{2.5} $$
+
+# %%
+L, K, N = 12, 1000, 196
+T = N + 1
+by_hand = (12 * D**2 + 13 * D) * L + 3 * p**2 * D + D + D + (N + 1) * D + 2 * D + D * K + K
+counted = sum(parameter.numel() for parameter in ours.parameters())
+linear, quadratic = L * 12 * T * D**2, L * 2 * T**2 * D
+print(f"parameters: {by_hand:,} by (2.4), {counted:,} counted")
+print(f"multiply-adds in the blocks: {(linear + quadratic) / 1e9:.2f} billion, of them in the attention maps:")
+for side in (224, 448, 896):
+    t = (side // p) ** 2 + 1
+    print(f"  at {side} px {100 * 2 * t / (12 * D + 2 * t):4.1f} %")
+
+# %% [markdown]
+# At 224 pixels the famous quadratic cost is a small part of the bill. Keep this in mind when a later method is sold as
+# a cure for it: *cost and hunger for data are different problems*, and Part II will measure them apart.
+
+# %% [markdown]
+# ## 3. Three networks, one recipe
+#
+# Is a ViT that has seen images still as it was built? To find out, three networks of 0.3 million parameters are
+# trained on the same images, in the same order, by the same recipe, with five seeds:
+#
+# | name | what it is | knows places by |
+# |---|---|---|
+# | ViT | 6 blocks of width 64, 4 heads, patches of 4 px | learned positions |
+# | bag of patches | the same without positions, patches averaged at the end | nothing |
+# | ConvNet | 7 convolutions of 3 x 3, halved twice: total stride 4 | its wiring |
+#
+# The images are 20 of the classes of CIFAR-100 ([Krizhevsky, 2009](https://www.cs.toronto.edu/~kriz/learning-features-2009-TR.pdf)),
+# 32 x 32 pixels, 300 a class to learn from. Nobody is told about shifts: the only augmentation is the mirror image.
+# This is a *compute-matched* comparison of short runs (the same number of steps); how the three would end if trained
+# to the end, and with how much data, is the question of the next chapter, not of this one.
+
+# %%
+KINDS = ("vit", "bag", "cnn")
+NAMES = {"vit": "ViT", "bag": "bag of patches", "cnn": "ConvNet"}
+PATCH, GRID = 4, (8, 8)
+STEPS = lab.choose(smoke=4, laptop=1200, paper=40_000)
+SEEDS = lab.choose(smoke=3, laptop=5, paper=5)
+BATCH = 64
+
+
+def build(kind, classes):
+    """Return an untrained network: a ViT with positions, one without, or a convolutional network."""
+    if kind == "cnn":
+        return ConvNet(ConvNetConfig(widths=(32, 64, 128), classes=classes))
+    sizes = ViTConfig(image_size=32, patch_size=PATCH, dim=64, depth=6, heads=4, classes=classes)
+    if kind == "bag":
+        return ViT(ViTConfig(**{**vars(sizes), "positions": False, "pool": "mean"}))
+    return ViT(sizes)
+
+
+def pictures(split, each):
+    """Return images (n, 3, 32, 32) in [-1, 1] and labels: `each` of every fifth class, fewer at smoke scale."""
+    name = lab.choose(smoke="scenes", laptop="cifar100", paper="cifar100")
+    full = data.load(name, split=split, size=32, limit=lab.choose(smoke=64, laptop=None, paper=None))
+    chosen = range(0, len(full.classes), lab.choose(smoke=1, laptop=5, paper=1))
+    places = [np.flatnonzero(full.labels == c)[:each] for c in chosen]
+    labels = np.repeat(np.arange(len(places)), [len(of_class) for of_class in places])
+    return full.tensor()[np.concatenate(places)] * 2 - 1, torch.from_numpy(labels)
+
+
+# %% [markdown]
+# The training loop, whole. AdamW, a short warm-up, a cosine to zero, gradients clipped at norm 1.
+
+# %%
+
+
+def train(model, images, labels, steps):
+    """Train in place; return the loss at every step, (steps,)."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
+    warm = max(1, steps // 20)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, lambda i: min(1, (i + 1) / warm) * 0.5 * (1 + math.cos(math.pi * i / steps))
+    )
+    losses = []
+    model.train()
+    for _ in range(steps):
+        drawn = torch.randint(len(labels), (BATCH,))
+        batch = images[drawn]
+        mirrored = torch.rand(BATCH) < 0.5
+        batch = torch.where(mirrored[:, None, None, None], batch.flip(3), batch)
+        loss = F.cross_entropy(model(batch), labels[drawn])
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        schedule.step()
+        losses.append(loss.item())
+    model.eval()
+    return losses
+
+
+def pack(model):
+    """Return all weights and statistics of a network as one vector in half precision."""
+    return torch.cat([v.flatten().float() for k, v in model.state_dict().items() if "num_batches" not in k]).half()
+
+
+def unpack(kind, classes, vector):
+    """Return the network whose weights `pack` wrote."""
+    model, at = build(kind, classes), 0
+    vector = torch.as_tensor(vector).float()
+    for key, value in model.state_dict().items():
+        if "num_batches" not in key:
+            value.copy_(vector[at : at + value.numel()].view_as(value))
+            at += value.numel()
+    return model.eval()
+
+
+def train_three(seed):
+    """Train the three networks; return losses, which held-out images each gets right, and the weights."""
+    images, labels = pictures("train", 300)
+    held_out, answers = pictures("held_out", 80)
+    classes = int(labels.max()) + 1
+    out = {"answers": answers, "classes": classes}
+    for kind in KINDS:
+        lab.seed_everything(seed)  # the same images in the same order for all three
+        model = build(kind, classes)
+        losses = train(model, images, labels, STEPS)
+        vector = pack(model)
+        model = unpack(kind, classes, vector)  # what is measured is what is stored, rounding included
+        with torch.no_grad():
+            right = torch.cat([model(part).argmax(1) for part in held_out.split(200)]) == answers
+        every = max(1, STEPS // 60)
+        smooth = np.array(losses)[: len(losses) // every * every].reshape(-1, every).mean(1)
+        out |= {f"{kind}.loss": smooth.astype(np.float32), f"{kind}.right": right, f"{kind}.weights": vector}
+    return out
+
+
+trained = lab.record("vit_training", train_three, seeds=SEEDS)
+trained
+
+# %%
+classes = int(trained["classes"][0])
+chance = 100 / classes
+
+
+def draw(fig):
+    ax = fig.add_subplot()
+    for kind in KINDS:
+        mean, low, high = statistics.seeds_interval(trained[f"{kind}.loss"])
+        x = (np.arange(len(mean)) + 0.5) * STEPS / len(mean)
+        show.lines(ax, x, mean, low, high, label=NAMES[kind])
+    ax.set(xlabel="training step", ylabel="cross-entropy (nats)")
+
+
+show.figure(
+    draw,
+    alt="Three falling curves of training loss. The ConvNet's is the lowest, the two ViTs' lie above it.",
+    caption=f"Training loss, mean of {len(trained.seeds)} seeds; bands are 95 % t-intervals over seeds. "
+    f"Guessing among {classes} classes costs {math.log(classes):.2f} nats.",
+)
+
+# %% tags=["hide-input"]
+accuracy = {kind: 100 * trained[f"{kind}.right"].mean(1) for kind in KINDS}
+gap = statistics.seeds_interval(accuracy["cnn"] - accuracy["vit"])
+places = statistics.seeds_interval(accuracy["vit"] - accuracy["bag"])
+show.table(
+    [
+        [NAMES[kind], f"{mean:.1f}", f"{low:.1f} to {high:.1f}"]
+        for kind in KINDS
+        for mean, low, high in [statistics.seeds_interval(accuracy[kind])]
+    ],
+    header=["network", "right on held-out images, %", "95 % interval over seeds"],
+    caption=f"{len(trained['answers'][0]):,} held-out images, {classes} classes, chance {chance:.0f} %, "
+    f"{STEPS:,} steps of {BATCH} images.",
+)
+
+# %% tags=["hide-input"]
+
+
+def compared(interval, more, less):
+    """Say which way a difference goes, or that it is undecided."""
+    mean, low, high = interval
+    word = more if low > 0 else less if high < 0 else "not decided: the interval holds zero"
+    return f"{mean:+.1f} points ({low:+.1f} to {high:+.1f}), {word}"
+
+
+show.say(
+    f"ConvNet minus ViT, seed by seed: {compared(gap, 'the ConvNet is ahead', 'the ViT is ahead')}. "
+    f"ViT minus bag of patches: {compared(places, 'positions help', 'positions hurt')}. "
+    "So the bag, which could not tell an image from the same image with its patches dealt out anew, is the measure of "
+    "how much of this task is texture and colour."
+)
+
+# %% [markdown]
+# ## 4. First measurement: what if the patches are shuffled?
+#
+# > **Claim.** Without positions, a ViT commutes with every permutation of its patches.
+#
+# *Proof.* Let $\Pi$ permute rows. The linear maps, LayerNorm and MLP act on each row alone, so they commute with
+# $\Pi$. For attention, $(\Pi Q)(\Pi K)^\top = \Pi\,(QK^\top)\,\Pi^\top$; the softmax acts on each row and does not care
+# for the order of its entries, so $A$ becomes $\Pi A \Pi^\top$, and
+#
+# $$ (\Pi A \Pi^\top)(\Pi V) = \Pi\,(A V). \tag{4.1} $$
+#
+# Composition keeps this, and the average over tokens forgets $\Pi$ altogether. $\blacksquare$
+#
+# A shift of the image by whole patches (around the border) is one of these permutations. So a ViT without positions is
+# *more* symmetric than a convolutional network, not less: it cannot even tell a face from a scrambled face. What it
+# lacks is not a symmetry. It lacks the *breaking* of one: that near is not the same as far.
+
+# %%
+
+
+def shuffle(images, patch, order):
+    """Deal out the patches of images (batch, 3, height, width) in another order."""
+    pieces = F.unfold(images, patch, stride=patch)  # (batch, 3 * patch * patch, patches)
+    return F.fold(pieces[:, :, order], images.shape[2:], patch, stride=patch)
+
+
+crops = data.load("photos", size=32).tensor() * 2 - 1  # (photographs, 3, 32, 32)
+order = torch.randperm(64, generator=torch.Generator().manual_seed(1))
+networks = {kind: unpack(kind, classes, trained[f"{kind}.weights"][0]) for kind in KINDS}
+for kind, model in networks.items():
+    with torch.no_grad():
+        still, moved = model(crops), model(shuffle(crops, PATCH, order))
+    change = ((still - moved).norm(dim=1) / still.norm(dim=1)).mean()
+    print(f"{NAMES[kind]:>15}: shuffling moves the logits by {100 * change:8.4f} % of their length")
+
+# %%
+show.images(
+    (torch.cat([crops[:1], shuffle(crops[:1], PATCH, order)]) + 1) / 2,
+    titles=["as taken", "dealt out anew"],
+    scale=8,
+    alt="Left a small portrait; right its 64 patches in random order, in which no face can be seen.",
+    caption="To the bag of patches these two are one and the same image. Photograph: NASA.",
+)
+
+# %% [markdown]
+# ## 5. Second measurement: what if the image moves?
+#
+# Write $T_s$ for a shift by $s$ pixels. A network's feature map $f$ is *equivariant* if shifting the image shifts the
+# features: $f(T_s x) = T'_s f(x)$. It can hold exactly only where the features can follow, that is for $s$ a multiple of
+# the stride (here 4 pixels for all three networks). For other $s$ we compare with the nearest whole step. The error is
+#
+# $$ e(s) = \frac{\lVert f(T_s x) - T'_s f(x) \rVert}
+#      {\sqrt{\lVert f(T_s x) - m \rVert^2 + \lVert T'_s f(x) - m \rVert^2}}, \tag{5.1} $$
+#
+# with $m$ the mean feature over places: 0 is equivariant, and 1 is what two unrelated feature maps give, so that
+# a network cannot look equivariant by having the same features everywhere.
+#
+# > **Try it.** Before you go on: which of the three networks has $e(4) = 0$ if the image is shifted around the border?
+# > And which if black pixels enter instead?
+#
+# First untrained networks on real photographs, shifted around the border. A fourth is added: the ConvNet with circular
+# padding.
+
+# %%
+SHIFTS = range(9)
+
+
+def features(model):
+    """Return the function from images to the last feature map or tokens."""
+    return model.forward_features
+
+
+untrained = {NAMES[kind]: build(kind, classes).eval() for kind in KINDS}
+untrained["ConvNet, circular border"] = ConvNet(ConvNetConfig(widths=(32, 64, 128), padding="circular")).eval()
+errors = {
+    name: equivariance.feature_shift_error(
+        features(model), crops, SHIFTS, stride=PATCH, grid=GRID, relative_to="variation"
+    ).mean(1)
+    for name, model in untrained.items()
+}
+
+
+def draw(fig):
+    ax = fig.add_subplot()
+    for name, error in errors.items():
+        show.lines(ax, SHIFTS, error, label=name, markers=True)
+    ax.set(xlabel="shift (pixels)", ylabel="error e(s)", xticks=SHIFTS, ylim=(-0.03, None))
+
+
+show.figure(
+    draw,
+    alt="Error against shift for four untrained networks. The bag of patches and the ConvNet with circular border fall "
+    "to zero at 0, 4 and 8 pixels; the ConvNet with zero padding and the ViT with positions do not quite.",
+    caption="Untrained networks on photographs, shifted around the border. Exactly zero at multiples of the stride, and "
+    "only there, for the two networks that are told nothing about the border or about places.",
+)
+
+# %%
+at_stride = {name: error[[4, 8]].max() for name, error in errors.items()}
+between = {name: error[[1, 2, 3, 5, 6, 7]].min() for name, error in errors.items()}
+show.table(
+    [[name, f"{at_stride[name]:.1e}", f"{between[name]:.2f}"] for name in errors],
+    header=["untrained network", "largest error at 4 and 8 px", "smallest error between"],
+    caption="The numbers behind the figure. In single precision 1e-6 is zero.",
+)
+
+# %% [markdown]
+# So stride, not attention, is what breaks equivariance between the multiples, in both families alike
+# ([Azulay and Weiss, 2019](https://arxiv.org/abs/1805.12177), [Zhang, 2019](https://arxiv.org/abs/1904.11486)). Two more
+# things break it at the multiples too: positions in the ViT, and the zeros around the image in the ConvNet, from which a
+# network can read where it is ([Islam et al., 2020](https://arxiv.org/abs/2001.08248)).
+#
+# Now the trained networks, on held-out images they have never seen. For each network, before and after training, the next
+# cell measures everything the rest of the chapter needs.
+
+# %%
+DEPTH = 6
+IMAGES = lab.choose(smoke=12, laptop=200, paper=1000)
+CENTRE = 4 * GRID[1] + 4  # the patch just below and to the right of the middle
+
+
+def partial(model, depth):
+    """Return the function from images to the tokens or the map after `depth` blocks."""
+    if isinstance(model, ConvNet):
+        return nn.Sequential(model.stem, *model.blocks[:depth])
+    return lambda images: nn.Sequential(*model.blocks[:depth])(model.embed(images))
+
+
+def centre(model, depth):
+    """Return the unit in the middle after `depth` blocks: a place on a map, or a token's number."""
+    if isinstance(model, ConvNet):
+        side = partial(model, depth)(torch.zeros(1, 3, 32, 32)).shape[-1]
+        return side // 2, side // 2
+    return CENTRE + (model.cls_token is not None)
+
+
+def look(model, images):
+    """Return each head's attention distance in pixels and normalised entropy, each (blocks, heads)."""
+    prefix = int(model.cls_token is not None)
+    with hooks.taps(model, [f"attn.{i}" for i in range(DEPTH)]) as seen, torch.no_grad():
+        model(images)
+    maps = [seen[f"attn.{i}"] for i in range(DEPTH)]
+    return (
+        np.stack([attention.distance(m, GRID, PATCH, prefix) for m in maps]),
+        np.stack([attention.entropy(m, prefix, normalised=True) for m in maps]),
+    )
+
+
+def geometry(seed):
+    """Measure the three networks of one seed, untrained and trained, on held-out images."""
+    images, _ = pictures("held_out", 80)
+    images = images[torch.linspace(0, len(images) - 1, IMAGES).long()]
+    out = {}
+    for kind in KINDS:
+        for state in ("untrained", "trained"):
+            lab.seed_everything(seed)
+            number = int(trained["classes"][0])
+            model = build(kind, number).eval()
+            if state == "trained":
+                model = unpack(kind, number, trained[f"{kind}.weights"][list(trained.seeds).index(seed)])
+            key = f"{kind}.{state}"
+            for mode in ("circular", "zero"):
+                error = equivariance.feature_shift_error(
+                    features(model), images, SHIFTS, PATCH, GRID, mode, relative_to="variation"
+                )
+                out[f"{key}.error.{mode}"] = error.T.astype(np.float32)  # (images, shifts)
+                out[f"{key}.flips.{mode}"] = equivariance.prediction_flips(model, images, SHIFTS, mode).T
+            fields = [
+                receptive.input_gradient(partial(model, depth), images[:60], centre(model, depth))
+                for depth in range(DEPTH + 1)
+            ]
+            out[f"{key}.field"] = np.stack(fields).astype(np.float32)  # (depths, 32, 32)
+            out[f"{key}.width"] = [receptive.gaussian_width(field) for field in fields]
+            if kind != "cnn":
+                out[f"{key}.distance"], out[f"{key}.entropy"] = look(model, images[:100])
+    return out
+
+
+measured = lab.record("vit_geometry", geometry, seeds=SEEDS)
+measured
+
+# %%
+
+
+def errors_drawn(fig, mode):
+    """Two panels, untrained and trained: error against shift, with intervals over seeds and images."""
+    axes = fig.subplots(1, 2, sharey=True)
+    for ax, state in zip(axes, ("untrained", "trained"), strict=True):
+        for kind in KINDS:
+            values = measured[f"{kind}.{state}.error.{mode}"]
+            mean, low, high = statistics.bootstrap_images(values)
+            show.lines(
+                ax, SHIFTS, mean, low, high, label=NAMES[kind] if state == "trained" else None, markers=True
+            )
+        ax.set(title=state, xlabel="shift (pixels)", xticks=SHIFTS[::2], ylim=(-0.03, None))
+    axes[0].set_ylabel("error e(s)")
+
+
+show.figure(
+    lambda fig: errors_drawn(fig, "circular"),
+    size=(7, 3.6),
+    alt="Error against circular shift in two panels, untrained and trained, for the ViT, the bag of patches and the "
+    "ConvNet. Only the bag is at zero for 4 and 8 pixels in both panels.",
+    caption=f"Shifts around the border, {IMAGES} held-out images a seed, mean and 95 % interval (bootstrap over "
+    f"{len(measured.seeds)} seeds and over images). Training cannot take away what the wiring gives, and has "
+    "not given what it leaves out.",
+)
+
+# %% tags=["hide-input"]
+
+
+def at(kind, state, shift, mode):
+    """Return the mean error at one shift and its interval over seeds."""
+    return statistics.seeds_interval(measured[f"{kind}.{state}.error.{mode}"][:, :, shift].mean(1))
+
+
+def told(interval, digits=2):
+    """Write an interval as text."""
+    mean, low, high = interval
+    return f"{mean:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+
+
+show.table(
+    [
+        [NAMES[kind], state, mode, told(at(kind, state, 4, mode)), told(at(kind, state, 2, mode))]
+        for kind in KINDS
+        for state in ("untrained", "trained")
+        for mode in ("circular", "zero")
+    ],
+    header=["network", "state", "what enters", "e(4), one patch", "e(2), half a patch"],
+    caption="Error (5.1) at a whole and at half a stride; mean and 95 % t-interval over seeds. With `zero` mid-grey "
+    "enters at the border, and the places that saw it are left out.",
+)
+
+# %% [markdown]
+# Features are one thing, decisions another. How often does the predicted class change when the image moves by a few pixels
+# and grey enters at one side?
+
+# %%
+
+
+def flips_drawn(fig):
+    """Share of changed predictions against shift, trained networks."""
+    ax = fig.add_subplot()
+    for kind in KINDS:
+        mean, low, high = statistics.bootstrap_images(100 * measured[f"{kind}.trained.flips.zero"])
+        show.lines(ax, SHIFTS, mean, low, high, label=NAMES[kind], markers=True)
+    ax.set(xlabel="shift (pixels)", ylabel="predictions that change (%)", xticks=SHIFTS, ylim=(0, None))
+
+
+show.figure(
+    flips_drawn,
+    alt="Share of predictions that change against shift, rising from zero for all three trained networks.",
+    caption="Trained networks, grey entering at the border; mean and 95 % interval over seeds and images. "
+    "Equivariant features do not make invariant decisions: the image's content changes at its edges.",
+)
+
+# %% [markdown]
+# ## 6. Third measurement: how far does a unit see?
+#
+# The *graph* receptive field asks what can reach a unit at all, whatever the weights. For a stack of convolutions with
+# kernels $k_l$ and strides $s_l$ it grows step by step,
+#
+# $$ r_l = r_{l-1} + (k_l - 1) \prod_{i<l} s_i, \qquad r_0 = 1; \tag{6.1} $$
+#
+# for attention it is the whole image after the first block. Both can be measured without trusting anybody's
+# formula: let a "not a number" flow back from the unit and see which pixels it reaches.
+
+# %%
+noise = torch.randn(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+convolutions = [(3, 1), (3, 1), (3, 1), (3, 2), (3, 1), (3, 2), (3, 1)]
+formula = receptive.theoretical_field(convolutions)
+reached = {
+    kind: [
+        receptive.extent(receptive.graph_reach(partial(model, d), noise, centre(model, d)))[0]
+        for d in range(DEPTH + 1)
+    ]
+    for kind, model in networks.items()
+    if kind != "bag"
+}
+show.table(
+    [
+        ["patch embedding, stem" if not d else f"block {d}", reached["vit"][d], reached["cnn"][d], formula[d]]
+        for d in range(DEPTH + 1)
+    ],
+    header=["after", "ViT, measured (px)", "ConvNet, measured (px)", "ConvNet, by (6.1) (px)"],
+    caption="Side of the square of pixels that can reach the middle unit of a 32-pixel image. "
+    "What exceeds the image is cut by its border.",
+)
+
+# %% [markdown]
+# That a pixel *can* reach a unit does not mean that it matters. The *effective* receptive field weighs each pixel by how
+# much the unit's value changes with it ([Luo et al., 2016](https://arxiv.org/abs/1701.04128)): the mean size of the
+# gradient over images. Move the slider through the depth of both networks, before and after training.
+
+# %%
+
+
+def fields_drawn(fig, depth):
+    """Four maps: gradient of the middle unit, two networks before and after training."""
+    axes = fig.subplots(1, 4)
+    for ax, (kind, state) in zip(
+        axes, [(k, s) for k in ("vit", "cnn") for s in ("untrained", "trained")], strict=True
+    ):
+        field = measured[f"{kind}.{state}.field"][:, depth].mean(0)
+        ax.imshow(np.log10(field / field.max() + 1e-4), cmap="viridis", vmin=-4, vmax=0)
+        ax.set_title(f"{NAMES[kind]},\n{state}", fontsize=11)
+        ax.set_axis_off()
+
+
+show.slider(
+    fields_drawn,
+    list(range(DEPTH + 1)),
+    label="blocks",
+    text=lambda depth: "patch embedding and stem only" if not depth else f"after block {depth}",
+    alt=lambda depth: (
+        f"Four maps of the gradient of the middle unit after {depth} blocks: ViT untrained and trained, "
+        "ConvNet untrained and trained."
+    ),
+    caption="Where the middle unit looks, seeds averaged; yellow is the strongest pixel, dark blue ten thousand times "
+    "weaker. The ViT's field is its own patch on a faint floor over the whole image; the ConvNet's grows outwards.",
+    size=(7, 2.4),
+)
+
+# %%
+
+
+def widths_drawn(fig):
+    """Width of the field against depth, both networks, before and after training."""
+    axes = fig.subplots(1, 2, sharey=True)
+    uniform = receptive.gaussian_width(np.ones((32, 32)))
+    for ax, state in zip(axes, ("untrained", "trained"), strict=True):
+        for kind in KINDS:
+            mean, low, high = statistics.seeds_interval(measured[f"{kind}.{state}.width"])
+            name = NAMES[kind] if state == "trained" else None
+            show.lines(ax, range(DEPTH + 1), mean, np.minimum(low, mean), high, label=name, markers=True)
+        show.reference(ax, uniform, "evenly over the image")
+        ax.set(title=state, xlabel="blocks", ylim=(0, 1.15 * uniform))
+    axes[0].set_ylabel("width of the field (px)")
+
+
+show.figure(
+    widths_drawn,
+    size=(7, 3.6),
+    alt="Width of the effective receptive field against depth, untrained and trained. The ViTs' fields widen at once, the "
+    "ConvNet's step by step.",
+    caption="Width (standard deviation of the gradient's spread) of the middle unit's field; mean and 95 % t-interval over "
+    "seeds. The dashed line is a unit to which every pixel matters alike.",
+)
+
+# %% [markdown]
+# ## 7. Fourth measurement: how far does a head look?
+#
+# The classic measurement of a ViT is the mean attention distance of a head
+# ([Dosovitskiy et al., 2021](https://arxiv.org/abs/2010.11929), [Raghu et al., 2021](https://arxiv.org/abs/2108.08810)):
+#
+# $$ \bar d = \frac1N \sum_{i} \sum_{j} a_{ij}\, \lVert p_i - p_j \rVert_2, \tag{7.1} $$
+#
+# with $p_i$ the centre of patch $i$ in pixels, the class token left out and the rows of $a$ summing to one again. It is
+# often reported without saying what a head would give that looks *nowhere in particular*. Uniform attention has a
+# distance too, and on a small grid it is not large:
+
+# %%
+for grid, patch in (((14, 14), 16), (GRID, PATCH)):
+    print(
+        f"{grid[0]} x {grid[1]} patches of {patch:2d} px: uniform attention "
+        f"{attention.uniform_distance(grid, patch):5.1f} px, "
+        f"3 x 3 neighbours {attention.local_distance(grid, patch, 3):4.1f} px"
+    )
+
+# %%
+
+
+def heads_drawn(fig):
+    """Each head's distance against depth, all seeds, untrained and trained."""
+    axes = fig.subplots(1, 2, sharey=True)
+    for ax, state in zip(axes, ("untrained", "trained"), strict=True):
+        values = measured[f"vit.{state}.distance"]  # (seeds, blocks, heads)
+        for head in range(values.shape[2]):
+            for seed in range(values.shape[0]):
+                x = np.arange(1, DEPTH + 1) + 0.09 * (head - 1.5)
+                ax.plot(x, values[seed, :, head], "o", markersize=4, alpha=0.75, color=show.look().colours[0])
+        show.reference(ax, attention.uniform_distance(GRID, PATCH), "uniform")
+        show.reference(ax, attention.local_distance(GRID, PATCH, 3), "3 x 3 neighbours")
+        ax.set(title=state, xlabel="block", ylim=(0, 20), xticks=range(1, DEPTH + 1))
+    axes[0].set_ylabel("attention distance (px)")
+
+
+show.figure(
+    heads_drawn,
+    size=(7, 3.6),
+    alt="Attention distance of each head against depth. Untrained heads all lie on the line of uniform attention; trained "
+    "heads spread below it.",
+    caption=f"Every dot is one head of one seed ({len(measured.seeds)} seeds, 4 heads a block). "
+    "An untrained head is uniform attention to the last pixel; only what lies off the line was learned.",
+)
+
+# %% tags=["hide-input"]
+UNIFORM, LOCAL = attention.uniform_distance(GRID, PATCH), attention.local_distance(GRID, PATCH, 3)
+before, after = measured["vit.untrained.distance"], measured["vit.trained.distance"]
+shift = statistics.seeds_interval(after.mean((1, 2)) - before.mean((1, 2)))
+nearest, farthest = after.min((1, 2)), after.max((1, 2))
+local_heads = statistics.seeds_interval((after < (UNIFORM + LOCAL) / 2).mean((1, 2)) * 100)
+show.say(
+    f"Untrained, the heads of all seeds lie between {before.min():.1f} and {before.max():.1f} px (uniform: {UNIFORM:.1f}). "
+    f"Training moves the mean distance by {told(shift, 1)} px. The most local head of each seed comes to "
+    f"{nearest.min():.1f} to {nearest.max():.1f} px, the most global to {farthest.min():.1f} to {farthest.max():.1f} px. "
+    f"Nearer to its neighbours than to uniform are {told(local_heads, 0)} % of the heads."
+)
+
+# %% [markdown]
+# The maps of one trained network, for one query on a photograph it was never trained on:
+
+# %%
+crop = crops[photos.classes.index("chelsea")][None]
+with hooks.taps(networks["vit"], ["attn.0", "attn.5"]) as seen, torch.no_grad():
+    networks["vit"](crop)
+maps = torch.cat([seen[f"attn.{i}"][0, :, 1 + CENTRE, 1:] for i in (0, 5)]).view(8, *GRID)
+show.maps(
+    (crop[0] + 1) / 2,
+    maps,
+    titles=[f"block {b}, head {h}" for b in (1, 6) for h in range(1, 5)],
+    columns=5,
+    label="attention of the middle patch",
+    alt="A small photograph of a cat, and over it the attention of the middle patch in the four heads of the first and of "
+    "the last block.",
+    caption="Who the middle patch attends to, in the first and the last block of the trained ViT, seed 0. "
+    "Photograph: Stefan van der Walt, CC0.",
+)
+
+# %% [markdown]
+# ## 8. A ViT of real size
+#
+# Everything above works on networks that others have trained. `weights.from_timm` takes the full name of a timm
+# checkpoint, training included, and returns the ViT together with the preprocessing it was trained with; a file of
+# another layout is refused with the first name that differs. The next cell stays offline and takes timm's untrained
+# ViT-S/16; with a connection set `PRETRAINED = True` (88 MB, once) and watch the heads leave the line.
+
+# %%
+from vitlab.models import weights
+
+PRETRAINED = False
+TAG = "vit_small_patch16_224.augreg_in1k"
+
+large, prepare = weights.from_timm(TAG, pretrained=PRETRAINED)
+with hooks.taps(large, [f"attn.{i}" for i in range(12)]) as seen, torch.no_grad():
+    large(prepare(photos.images[:2]))
+distances = np.stack([attention.distance(seen[f"attn.{i}"], (14, 14), 16) for i in range(12)])
+print(
+    f"{TAG}, {'trained' if PRETRAINED else 'untrained'}: heads from {distances.min():.1f} to {distances.max():.1f} px; "
+    f"uniform attention is {attention.uniform_distance((14, 14), 16):.1f} px"
+)
+
+# %% [markdown]
+# ## 9. What was claimed, what we measured
+
+# %% tags=["hide-input"]
+exact = max(
+    float(measured[f"bag.{state}.error.circular"][:, :, [0, 4, 8]].max()) for state in ("untrained", "trained")
+)
+vit_before, vit_after = at("vit", "untrained", 4, "circular"), at("vit", "trained", 4, "circular")
+show.verdict(
+    claim="A ViT has none of the convolution's inductive biases: no locality, no translation equivariance, no hierarchy.",
+    source="[Dosovitskiy et al., 2021](https://arxiv.org/abs/2010.11929), section 3.1, often quoted in this stronger form",
+    verdict="holds in part",
+    measured=f"No hierarchy: width and token number are constant. No locality after the patch embedding: one block reaches "
+    f"all {reached['vit'][1]} pixels. But the patch embedding is itself a convolution, and without positions the network "
+    f"is exactly equivariant to shifts by whole patches (largest error {exact:.0e}, untrained and trained): too "
+    "symmetric, not too little.",
+    would_change="A measurement in which the bag of patches is not at zero for whole patches.",
+)
+
+# %% tags=["hide-input"]
+gain = statistics.seeds_interval(
+    measured["vit.trained.error.circular"][:, :, 4].mean(1)
+    - measured["vit.untrained.error.circular"][:, :, 4].mean(1)
+)
+flip = {kind: 100 * measured[f"{kind}.trained.flips.zero"][:, :, 4].mean(1) for kind in KINDS}
+flip_gap = statistics.seeds_interval(flip["vit"] - flip["cnn"])
+trained_gap = statistics.seeds_interval(
+    measured["vit.trained.error.zero"][:, :, 4].mean(1) - measured["cnn.trained.error.zero"][:, :, 4].mean(1)
+)
+show.verdict(
+    claim="Equivariance can be learned: a trained transformer can be more equivariant than a trained convolutional network.",
+    source="[Gruver et al., 2022](https://arxiv.org/abs/2210.02984), for large networks and data",
+    verdict="fails" if trained_gap.low > 0 else "holds" if trained_gap.high < 0 else "undecided",
+    measured=f"At this scale the ViT's error at one patch goes from {told(vit_before)} to {told(vit_after)} by training, a "
+    f"change of {told(gain)}. Trained, ViT minus ConvNet is {told(trained_gap)} for the features with grey entering, and "
+    f"{told(flip_gap, 1)} points of changed predictions.",
+    would_change="The same measurement on networks trained on a thousand times more images. Six thousand images and "
+    "no shift augmentation say nothing about what scale can teach; the claim is about scale.",
+)
+
+# %% tags=["hide-input"]
+show.verdict(
+    claim="Already the lowest layers of a ViT attend globally, and some of their heads learn to be local.",
+    source="[Dosovitskiy et al., 2021](https://arxiv.org/abs/2010.11929), section 4.5",
+    verdict="holds" if local_heads.low > 0 and farthest.min() > 0.9 * UNIFORM else "holds in part",
+    measured=f"Untrained, every head is uniform attention ({before.min():.1f} to {before.max():.1f} px against "
+    f"{UNIFORM:.1f}), so a large distance alone is nothing learned. Trained, {told(local_heads, 0)} % of the heads lie "
+    f"nearer to the 3 x 3 neighbours than to uniform.",
+    would_change="Heads that stay on the line of uniform attention while accuracy rises.",
+)
+
+# %% [markdown]
+# ## Exercises
+#
+# ### Exercise 1: Count before you build
+#
+# Write the number of parameters of a ViT with a class token and learned positions as a function of its sizes. Then use it:
+# how large must the image be before half of the parameters of ViT-S/16 depend on the image's size?
+
+# %%
+
+
+def count(image, patch, dim, depth, classes): ...
+
+
+check.parameters(count)
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# def count(image, patch, dim, depth, classes):
+#     tokens = (image // patch) ** 2 + 1
+#     block = 12 * dim**2 + 13 * dim
+#     ends = 3 * patch**2 * dim + dim + dim + tokens * dim + 2 * dim + dim * classes + classes
+#     return depth * block + ends
+#
+#
+# check.parameters(count)
+# ```
+#
+# Only the positions depend on the image size, $(N+1)D$ of them, against about $12 D^2 L$ in the blocks. Half of the
+# parameters would need $N + 1 \approx 144\,D$ at 12 blocks: with $D = 384$ more than 55,000 tokens, an image of 3,760
+# pixels. What depends on the image is negligible; the price of size is arithmetic, (2.5).
+#
+# </details>
+#
+# ### Exercise 2: Tell near from far without telling places
+#
+# Positions break the symmetry under shuffling, but they break the one under shifts too. There is a middle way: add to
+# the attention logits a bias that depends only on the *offset* from query to key, counted around the border. Write one
+# for a grid of patches, as a matrix with a row for each query and a column for each key. (Swin and CoAtNet will do this
+# with learned numbers.)
+
+# %%
+
+
+def bias(grid): ...
+
+
+check.circular_bias(bias)
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# def bias(grid):
+#     row, column = torch.meshgrid(torch.arange(grid), torch.arange(grid), indexing="ij")
+#     row, column = row.flatten(), column.flatten()
+#     down = (row[None, :] - row[:, None]) % grid
+#     right = (column[None, :] - column[:, None]) % grid
+#     down, right = torch.minimum(down, grid - down), torch.minimum(right, grid - right)
+#     return -(down**2 + right**2).float()
+#
+#
+# check.circular_bias(bias)
+# ```
+#
+# Any function of the two offsets will do; this one prefers near patches. The matrix is *block circulant*, which is
+# what commuting with circular shifts means: attention with it has the symmetry of a convolution, and no more.
+#
+# </details>
+#
+# ### Exercise 3: Attention can be a convolution
+#
+# Give nine attention maps with which one layer computes a 3 x 3 convolution away from the border
+# ([Cordonnier et al., 2020](https://arxiv.org/abs/1911.03584)). Head $3r + c$ belongs to row $r$ and column $c$ of the
+# kernel. What a row at the border does is up to you, as long as it is a distribution.
+
+# %%
+
+
+def heads(grid): ...
+
+
+check.attention_as_convolution(heads)
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# def heads(grid):
+#     maps = torch.zeros(9, grid * grid, grid * grid)
+#     for r in range(3):
+#         for c in range(3):
+#             for i in range(grid * grid):
+#                 row = (i // grid + r - 1) % grid
+#                 column = (i % grid + c - 1) % grid
+#                 maps[3 * r + c, i, row * grid + column] = 1
+#     return maps
+#
+#
+# check.attention_as_convolution(heads)
+# ```
+#
+# So a ViT with nine heads and the right position terms *contains* the convolution. The bias of a ConvNet is not that
+# it can do something a ViT cannot; it is that it can do nothing else.
+#
+# </details>
+#
+# ### Exercise 4: A trap in the attention distance
+#
+# Take a head on 8 x 8 patches of 4 pixels in which every patch attends to its right neighbour and the last of a row to
+# the first. What is its attention distance (7.1) in pixels? Compute it in your head, then say what it means for reading
+# section 7.
+
+# %%
+step = ...
+check.distance_of_step(step)
+
+# %% [markdown]
+# <details><summary>Solution</summary>
+#
+# ```python
+# step = (7 * 4 + 28) / 8
+# check.distance_of_step(step)
+# ```
+#
+# Seven of eight patches look 4 px far, and the eighth 28 px: 7 px on average, about as far as a head that looks at two
+# neighbours on every side. A distance is one number for a whole distribution: heads with the same distance can do
+# quite different things, which is why the entropy and the maps themselves belong beside it.
+#
+# </details>
+#
+# ## For the seminar
+#
+# > **Seminar.** The bag of patches cannot tell a face from a scrambled one. Section 3 says how much worse that makes it on
+# > this task. What does the answer say about the task, and what about the networks? Design a data set of ten classes on
+# > which the bag must be at chance while a ViT need not be, and one on which the two must be equal. Which of the two is
+# > more like ImageNet, and how would you find out?
+#
+# ## Further reading
+#
+# - [Dosovitskiy et al., 2021](https://arxiv.org/abs/2010.11929): the paper; appendix D has the attention distances.
+# - [Raghu et al., 2021](https://arxiv.org/abs/2108.08810): how representations of ViTs and ResNets differ, measured.
+# - [Gruver et al., 2022](https://arxiv.org/abs/2210.02984): an equivariance error that needs no grid, and what training does to it.
+# - [Cordonnier et al., 2020](https://arxiv.org/abs/1911.03584): the proof behind exercise 3.
+# - [Xiao et al., 2021](https://arxiv.org/abs/2106.14881): what changes when the patch embedding is a small ConvNet.

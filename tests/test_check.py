@@ -1,0 +1,101 @@
+"""The exercises: every solution printed in a chapter passes its check, and wrong answers are told where."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from vitlab import check
+
+NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+SOLUTION = re.compile(r"<details><summary>Solution</summary>(.*?)</details>", re.S)
+CODE = re.compile(r"```python\n(.*?)```", re.S)
+
+
+def solutions():
+    """Yield each chapter's solutions as code, the comment marks of the .py removed."""
+    for file in sorted(NOTEBOOKS.glob("*.py")):
+        text = re.sub(r"^# ?", "", file.read_text(encoding="utf-8"), flags=re.M)
+        for number, solution in enumerate(SOLUTION.findall(text), 1):
+            for code in CODE.findall(solution):
+                yield pytest.param(code, id=f"{file.stem}-{number}")
+
+
+@pytest.mark.parametrize("code", list(solutions()))
+def test_every_printed_solution_passes(code, capsys):
+    assert "check." in code
+    exec(compile(code, "<solution>", "exec"), {"torch": torch, "check": check})
+    assert capsys.readouterr().out.startswith("Right. ")
+
+
+def test_every_chapter_has_at_least_three_exercises_with_solutions():
+    for file in NOTEBOOKS.glob("*.py"):
+        text = file.read_text(encoding="utf-8")
+        exercises = re.findall(r"^# ### Exercise (\d+): ", text, flags=re.M)
+        assert [int(n) for n in exercises] == list(range(1, len(exercises) + 1)), file.name
+        assert len(exercises) >= 3, file.name
+        assert text.count("<details><summary>Solution</summary>") == len(exercises), file.name
+
+
+def unanswered(*_): ...
+
+
+def raising(*_):
+    raise ZeroDivisionError("division by zero")
+
+
+@pytest.mark.parametrize("name", ["parameters", "circular_bias", "attention_as_convolution"])
+def test_an_open_exercise_is_left_alone_and_a_raising_one_told(name, capsys):
+    assert getattr(check, name)(unanswered) is False
+    assert "Not answered yet" in capsys.readouterr().out
+    assert getattr(check, name)(raising) is False
+    assert "Not yet: your function raised ZeroDivisionError" in capsys.readouterr().out
+
+
+def no_norms(image, patch, dim, depth, classes):
+    tokens = (image // patch) ** 2 + 1
+    ends = 3 * patch**2 * dim + dim + dim + tokens * dim + 2 * dim + dim * classes + classes
+    return depth * (12 * dim**2 + 9 * dim) + ends
+
+
+def near_far(grid, wrap=False):
+    y, x = torch.meshgrid(torch.arange(grid), torch.arange(grid), indexing="ij")
+    y, x = y.flatten(), x.flatten()
+    return -((y[:, None] - y) ** 2 + (x[:, None] - x) ** 2).float()
+
+
+def transposed_taps(grid):
+    maps = torch.zeros(9, grid * grid, grid * grid)
+    for head in range(9):
+        for i in range(grid * grid):
+            row, column = (i // grid + head % 3 - 1) % grid, (i % grid + head // 3 - 1) % grid
+            maps[head, i, row * grid + column] = 1
+    return maps
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: check.parameters(no_norms), "too small; the difference is a multiple of dim in every block"),
+        (lambda: check.parameters(lambda *_: 10**9), "which is too large"),
+        (lambda: check.circular_bias(near_far), "moving query and key one patch down changes the bias"),
+        (lambda: check.circular_bias(lambda g: torch.zeros(g * g, g * g)), "the same everywhere"),
+        (lambda: check.circular_bias(lambda g: torch.zeros(g, g)), r"has shape \(8, 8\)"),
+        (lambda: check.circular_bias(lambda g: torch.full((g * g, g * g), float("nan"))), "not finite"),
+        (lambda: check.attention_as_convolution(transposed_taps), r"heads \[1, 2, 3, 5, 6, 7\] look elsewhere"),
+        (lambda: check.attention_as_convolution(lambda g: torch.ones(9, g * g, g * g)), "is not a distribution"),
+        (lambda: check.attention_as_convolution(lambda g: torch.ones(3, 3)), r"have shape \(3, 3\)"),
+        (lambda: check.distance_of_step(4), "what about the last"),
+        (lambda: check.distance_of_step(5.0), "too small"),
+        (lambda: check.distance_of_step(9), "too large"),
+        (lambda: check.distance_of_step("7"), "a number of pixels is wanted, got str"),
+    ],
+)
+def test_a_wrong_answer_is_told_where_and_not_what(call, says, capsys):
+    assert call() is False
+    printed = capsys.readouterr().out
+    assert re.search(says, printed), printed
+    assert "7.0" not in printed

@@ -1,0 +1,155 @@
+"""Checks for the exercises: they say what is wrong and where, and never the answer.
+
+An exercise that is still `...` is left alone, so that a chapter runs from top to bottom before it is solved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+PLUMBING = True  # a change here cannot change a recorded number
+
+
+def _tell(fault: str | None, right: str) -> bool:
+    print(f"Not yet: {fault}" if fault else f"Right. {right}")
+    return fault is None
+
+
+def _open(answer: Any) -> bool:
+    """Whether the exercise is untouched; says so. A function whose body is `...` returns None."""
+    if answer is ... or answer is None:
+        print("Not answered yet: replace the ... above and run the cell again.")
+        return True
+    return False
+
+
+def _run(function: Callable[..., Any], *arguments: Any) -> tuple[Any, str | None]:
+    """Call the reader's function; return its value, or a sentence about how it failed."""
+    try:
+        return function(*arguments), None
+    except Exception as error:
+        return None, f"your function raised {type(error).__name__}: {error}"
+
+
+def parameters(count: Any) -> bool:
+    """Check `count(image, patch, dim, depth, classes)`: the parameters of a ViT, without building it."""
+    from vitlab.models.vit import ViT, ViTConfig
+
+    for image, patch, dim, depth, classes in (
+        (32, 4, 24, 2, 10),
+        (32, 4, 48, 2, 10),
+        (64, 8, 24, 3, 7),
+        (32, 8, 24, 1, 9),
+    ):
+        config = ViTConfig(image_size=image, patch_size=patch, dim=dim, depth=depth, heads=2, classes=classes)
+        want = sum(p.numel() for p in ViT(config).parameters())
+        got, fault = _run(count, image, patch, dim, depth, classes)
+        if fault is None and _open(got):
+            return False
+        sizes = f"image {image}, patch {patch}, dim {dim}, depth {depth}, classes {classes}"
+        if fault is None and got != want:
+            fault = f"for {sizes} your count is {got}, which is {'too small' if got < want else 'too large'}"
+            off = abs(got - want)
+            if off % depth == 0 and off // depth in (dim, 2 * dim, 4 * dim, 9 * dim):
+                fault += "; the difference is a multiple of dim in every block, look at biases and norms"
+        if fault:
+            return _tell(fault, "")
+    return _tell(None, "Four sizes agree with the models, parameter by parameter.")
+
+
+def circular_bias(bias: Any, grid: int = 8) -> bool:
+    """Check `bias(grid)`: a (grid², grid²) attention bias that knows offsets around the border, nothing else."""
+    import torch
+
+    value, fault = _run(bias, grid)
+    if fault is None and _open(value):
+        return False
+    if fault is None:
+        value = torch.as_tensor(value).detach().double()
+        n = grid * grid
+        if tuple(value.shape) != (n, n):
+            fault = f"the bias has shape {tuple(value.shape)}, one number for each query and key is {(n, n)}"
+        elif not torch.isfinite(value).all():
+            fault = "the bias holds values that are not finite"
+        elif value.std() == 0:
+            fault = "the bias is the same everywhere, so it tells near from far nowhere"
+        else:
+            by_place = value.view(grid, grid, grid, grid)
+            for axis, name in ((0, "down"), (1, "to the right")):
+                moved = by_place.roll((1, 1), (axis, axis + 2))
+                if not torch.allclose(moved, by_place):
+                    q = (moved - by_place).abs().amax((2, 3)).argmax().item()
+                    fault = (
+                        f"moving query and key one patch {name} changes the bias, "
+                        f"first at the query in row {q // grid}, column {q % grid}"
+                    )
+                    break
+    return _tell(fault, "It commutes with every shift by whole patches, and not with shuffling.")
+
+
+def attention_as_convolution(heads: Any, grid: int = 6) -> bool:
+    """Check `heads(grid)`: nine (grid², grid²) attention maps with which a layer is a 3 x 3 convolution inside."""
+    import torch
+    import torch.nn.functional as F
+
+    value, fault = _run(heads, grid)
+    if fault is None and _open(value):
+        return False
+    if fault is None:
+        maps = torch.as_tensor(value).detach().double()
+        n = grid * grid
+        if tuple(maps.shape) != (9, n, n):
+            fault = f"the maps have shape {tuple(maps.shape)}, nine heads over {n} tokens is {(9, n, n)}"
+        elif (maps < 0).any() or not torch.allclose(maps.sum(-1), torch.ones(9, n, dtype=maps.dtype)):
+            fault = "a row of an attention map is not a distribution: no softmax can give it"
+        else:
+            generator = torch.Generator().manual_seed(0)
+            x = torch.randn(1, 4, grid, grid, dtype=torch.float64, generator=generator)
+            kernel = torch.randn(5, 4, 3, 3, dtype=torch.float64, generator=generator)
+            want = F.conv2d(x, kernel, padding=1)[0, :, 1:-1, 1:-1]
+            tokens = x.flatten(2)[0].T  # (tokens, channels)
+            values = kernel.permute(2, 3, 1, 0).reshape(9, 4, 5)  # head = 3 * row + column of the kernel
+            out = (maps @ (tokens @ values)).sum(0).T.view(5, grid, grid)[:, 1:-1, 1:-1]
+            if not torch.allclose(out, want):
+                # Which head is off: with a kernel of one tap, only that head speaks.
+                wrong = []
+                for head in range(9):
+                    one = torch.zeros(1, 1, 3, 3, dtype=torch.float64)
+                    one.view(-1)[head] = 1
+                    tap = F.conv2d(x[:, :1], one, padding=1)[0, 0, 1:-1, 1:-1]
+                    seen = (maps[head] @ tokens[:, 0]).view(grid, grid)[1:-1, 1:-1]
+                    if not torch.allclose(seen, tap):
+                        wrong.append(head)
+                tap_at = f"row {wrong[0] // 3}, column {wrong[0] % 3}"
+                fault = f"heads {wrong} look elsewhere than their tap of the kernel (the first: {tap_at})"
+    return _tell(fault, "Nine heads and a value matrix each make a 3 x 3 convolution, away from the border.")
+
+
+def distance_of_step(answer: Any, grid: int = 8, patch: int = 4) -> bool:
+    """Check `answer`: the attention distance in pixels of a head where every patch looks at its right neighbour.
+
+    Around the border: the last patch of a row looks at the first.
+    """
+    if _open(answer):
+        return False
+    import numpy as np
+
+    from vitlab.analysis import attention
+
+    n = grid * grid
+    weights = np.zeros((1, 1, n, n))
+    for i in range(n):
+        row, column = divmod(i, grid)
+        weights[0, 0, i, row * grid + (column + 1) % grid] = 1
+    want = float(attention.distance(weights, (grid, grid), patch, prefix=0)[0])
+    fault = None
+    if not isinstance(answer, int | float):
+        fault = f"a number of pixels is wanted, got {type(answer).__name__}"
+    elif abs(answer - patch) < 1e-9:
+        fault = "all but one patch of a row look one patch far; what about the last?"
+    elif abs(answer - want) > 0.005 * want:
+        fault = (
+            f"{answer:.2f} px is too {'small' if answer < want else 'large'}; average over all queries of a row"
+        )
+    return _tell(fault, "The distance (7.1) does not know that the border was meant to be closed.")
