@@ -1,10 +1,12 @@
 """The laboratory: where a chapter starts, what it runs on, at which scale, and how long work is kept.
 
-from vitlab import lab
+Every chapter opens with it:
 
-lab.start()
-STEPS = lab.choose(smoke=20, laptop=1200, paper=100_000)
-result = lab.record("data_hunger", measure, seeds=3)
+    from vitlab import lab
+
+    lab.start()
+    STEPS = lab.choose(smoke=20, laptop=1200, paper=100_000)
+    result = lab.record("data_hunger", measure, seeds=3)
 """
 
 from __future__ import annotations
