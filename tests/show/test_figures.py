@@ -178,6 +178,22 @@ def test_other_data_in_the_dark_are_refused(kind: str) -> None:
         show.figure(drifting, **WORDS)
 
 
+def test_names_of_lines_are_settled_before_the_picture_is_taken() -> None:
+    figures = []
+
+    def close(fig: Any) -> None:
+        ax = fig.subplots()
+        for name in ("one", "two"):
+            show.lines(ax, [0, 1], [0, 1], label=name)
+        ax.set(xlabel="block", ylabel="rank (1)")
+        figures.append(fig)
+
+    show.figure(close, **WORDS)
+    for fig in figures:
+        one, two = (text.get_window_extent() for text in fig.axes[0].texts)
+        assert not one.overlaps(two)
+
+
 @pytest.mark.parametrize("size", [(0, 3), (7,), (7, 300), (float("nan"), 2)])
 def test_sizes_are_inches(size: Any) -> None:
     with pytest.raises(ValueError, match="size"):
