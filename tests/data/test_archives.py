@@ -161,10 +161,10 @@ def test_a_changed_byte_never_gives_changed_files(tmp_path_factory, kind, place,
 def test_a_full_disk_while_unpacking_leaves_nothing(tmp_path, monkeypatch):
     pack = make_zip(tmp_path / "a.zip", GOOD)
 
-    def full(source, target, limit):
+    def full(source, target, length):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(archives, "_copy", full)
+    monkeypatch.setattr(archives.shutil, "copyfileobj", full)
     with pytest.raises(OSError, match="No space"):
         archives.unpack(pack, tmp_path / "out")
     assert nothing_left(tmp_path)

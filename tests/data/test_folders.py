@@ -37,6 +37,7 @@ def test_classes_without_splits_are_one_set(tmp_path):
     s = load(class_folders(tmp_path / "set"))
     assert s.classes == ("class0", "class1", "class2") and np.array_equal(s.labels, np.repeat([0, 1, 2], 4))
     assert np.array_equal(s.images[5], np.asarray(picture(101))) and s.split == "all"
+    assert s.name == "folder:set", "without the way to it"
 
 
 def test_split_folders_are_splits(tmp_path):

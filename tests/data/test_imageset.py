@@ -78,10 +78,11 @@ def test_subset_takes_indices_in_order_and_masks():
 
 
 @settings(deadline=None, max_examples=80)
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=120), st.integers(1, 150), st.integers(0, 2**32))
-def test_balanced_takes_turns(labels, limit, seed):
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=120), st.floats(0, 1.2), st.integers(0, 2**32))
+def test_balanced_takes_turns(labels, part, seed):
     """No class has two images more than another that still had some to give."""
     labels = np.array(labels)
+    limit = max(1, round(part * len(labels)))
     chosen = balanced(labels, limit, seed)
     assert len(chosen) == min(limit, len(labels))
     assert np.array_equal(chosen, np.unique(chosen)), "ascending, none twice"
@@ -91,6 +92,11 @@ def test_balanced_takes_turns(labels, limit, seed):
         assert taken.max() - could_give.min() <= 1
     assert np.array_equal(chosen, balanced(labels, limit, seed))
     assert set(balanced(labels, max(1, limit // 2), seed)) <= set(chosen), "nested"
+
+
+def test_a_class_that_runs_out_leaves_its_share_to_the_others():
+    labels = np.repeat([0, 1, 2], [100, 5, 50])
+    assert sorted(np.bincount(labels[balanced(labels, 30, 0)]).tolist()) == [5, 12, 13]
 
 
 def test_balanced_differs_by_seed():

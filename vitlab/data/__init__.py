@@ -91,7 +91,9 @@ def load(
     if local is not None:
         from .folders import load_folder
 
-        return load_folder(local, name, split, size, limit, seed)
+        # What a page prints should not tell where a folder lies on somebody's machine.
+        known_as = name if name in _NAMES else f"folder:{local.resolve().name}"
+        return load_folder(local, known_as, split, size, limit, seed)
     return _from_arrays(name, split, size, limit, seed)
 
 

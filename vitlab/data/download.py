@@ -16,6 +16,7 @@ PLUMBING = True  # a change here cannot change a recorded number
 
 TIMEOUT = (10, 60)  # seconds to connect, seconds without a byte
 RETRIES = 5  # in a row, of a connection that was answered and broke off before it brought anything new
+CONNECTIONS = 100  # in one call, in all
 PAUSE = 1.0  # seconds before the first retry, then longer
 CHUNK = 2**14  # bytes at a time; what a broken connection leaves of the last piece is lost
 
@@ -150,12 +151,11 @@ class _Resuming:
 
         self.resumed = False
         failures = 0
-        while True:
+        for _ in range(CONNECTIONS):
             before = self._size()
             self.answered = False
             try:
                 self._continue(url)
-                break
             except requests.HTTPError as error:
                 raise Unreachable(f"the server answered {str(error)[:3]}") from error
             except requests.RequestException as error:
@@ -164,9 +164,12 @@ class _Resuming:
                 if not self.answered:
                     raise Unreachable(_short(error)) from error
                 if failures > RETRIES:
-                    raise Unreachable(f"the connection broke off after {self._size():,} bytes") from error
+                    break
                 time.sleep(PAUSE * failures)
-        os.replace(self.part, output_file)
+            else:
+                os.replace(self.part, output_file)
+                return
+        raise Unreachable(f"the connection broke off after {self._size():,} bytes")
 
     def _size(self) -> int:
         return self.part.stat().st_size if self.part.exists() else 0

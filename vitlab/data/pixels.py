@@ -26,7 +26,6 @@ def decode(path: Path, size: int | None = None) -> np.ndarray:
             # ambiguous.
             if (frames := getattr(picture, "n_frames", 1)) > 1 and picture.format != "MPO":
                 raise Unreadable(f"it holds {frames} frames, and one is expected")
-            picture.load()
             upright = ImageOps.exif_transpose(picture)
             rgb = to_rgb(upright)
             return np.asarray(rgb if size is None else square(rgb, size))
