@@ -149,6 +149,16 @@ def test_only_cells_that_saw_no_border_are_compared(mode, by):
     assert (error == 0).all() if multiple else (error > 0.1).all()
 
 
+@pytest.mark.parametrize("mode", ["zero", "reflect"])
+@pytest.mark.parametrize("by", [1, 3, -1, -5, (2, -1)])
+def test_a_cell_that_saw_the_border_in_part_is_left_out(mode, by):
+    """Patch means of a ramp move linearly, so the linear match is exact wherever no border was seen."""
+    y, x = torch.meshgrid(torch.arange(16.0), torch.arange(16.0), indexing="ij")
+    ramp = (3 * y + x + 1)[None, None]
+    error = eq.feature_shift_error(nn.AvgPool2d(4), ramp, [by], 4, mode=mode, match="linear")
+    assert error == pytest.approx(0, abs=1e-12)
+
+
 def test_prediction_flips_and_logit_error_by_hand():
     """Logits read one pixel: moved away, the prediction follows the pixel that comes."""
 
