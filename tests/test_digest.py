@@ -25,6 +25,8 @@ from .deeper import Deep
 
 def tool(x):
     """What it is for."""
+    if x is None:
+        raise ValueError(f"x is {x!r}.")
     return Deep().run(x)
 
 def other(x):
@@ -85,11 +87,17 @@ def test_a_change_deep_in_the_package_counts(package):
         ("vitlab/fake/part.py", "def unused(x):\n    return x", "def unused(x):\n    return -x"),
         ("vitlab/fake/part.py", "What it is for.", "What it is good for."),
         ("vitlab/fake/part.py", "return Deep().run(x)", "return (Deep()\n        .run(x))  # why"),
+        ("vitlab/fake/part.py", "x is {x!r}.", "x must be a number, not {x!r}."),
         ("vitlab/plumbing.py", "return 1", "return 2"),
     ],
 )
 def test_what_cannot_change_a_number_does_not_count(package, name, old, new):
     assert package(name, old, new) == []
+
+
+def test_another_error_or_condition_does_count(package):
+    assert package("vitlab/fake/part.py", "raise ValueError(", "raise TypeError(") == ["vitlab.fake.part.tool"]
+    assert package("vitlab/fake/part.py", "if x is None", "if x == 3") == ["vitlab.fake.part.tool"]
 
 
 def test_a_local_name_is_no_dependency(package):

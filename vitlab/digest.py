@@ -1,8 +1,8 @@
 """A fingerprint of the code behind a number: what a function reads, and what that reads, to the bottom.
 
 The fingerprint is taken from the text, nothing is run: starting at one function of a chapter, every top-level
-definition it names is followed, through the chapter and through vitlab. Comments, formatting and docstrings do not
-count, nor does code of other packages (their versions stand in the record), nor a module that declares itself
+definition it names is followed, through the chapter and through vitlab. Comments, formatting, docstrings and the
+messages of errors do not count, nor does code of other packages (their versions stand in the record), nor a module that declares itself
 `PLUMBING = True`, because a change there cannot change a number.
 """
 
@@ -195,7 +195,7 @@ def _dump(node: object) -> str:
 
 
 class _Normalise(ast.NodeTransformer):
-    """Drop docstrings, and of `choose(...)` keep the branch of one scale."""
+    """Drop docstrings and the messages of errors, and of `choose(...)` keep the branch of one scale."""
 
     def __init__(self, scale: str) -> None:
         self.scale = scale
@@ -207,6 +207,13 @@ class _Normalise(ast.NodeTransformer):
         return self.generic_visit(node)
 
     visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = _without_docstring
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        """Keep that an error is raised, not its message: no number is recorded after it."""
+        self.generic_visit(node)
+        if isinstance(node.exc, ast.Call):
+            node.exc = node.exc.func
+        return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
