@@ -65,6 +65,23 @@ from vitlab.models.vit import ViT, ViTConfig
 lab.start(seed=0)
 
 # %% [markdown]
+# ## On trial
+#
+# > **Claim.** HUNGER-1, IB-1. A ViT has none of a convolutional network's inductive biases: no locality, no translation
+# > equivariance, no hierarchy. So say a widely read account of ViTs' hunger for data and
+# > [Awadhiya, 2025](https://arxiv.org/abs/2512.07331); [Dosovitskiy et al., 2021](https://arxiv.org/abs/2010.11929) say
+# > "much less".
+#
+# > **Claim.** Equivariance can be learned: trained transformers can be more equivariant than trained convolutional
+# > networks ([Gruver et al., 2022](https://arxiv.org/abs/2210.02984)).
+#
+# > **Claim.** Some heads of a ViT attend to the whole image already in the lowest layers, while others learn to be local
+# > ([Dosovitskiy et al., 2021](https://arxiv.org/abs/2010.11929)).
+#
+# If the first is true, nothing about places should survive in an untrained ViT, and moving an image should change its
+# features as much as exchanging it for another. If it is false, something exact should be left over, and we should be able
+# to say which layer it comes from.
+#
 # ## 1. An image becomes a sentence
 #
 # A transformer reads a set of vectors. A photograph is a grid of numbers. The whole bridge between the two is a pair
@@ -467,7 +484,7 @@ show.say(
 # %% [markdown]
 # ## 4. First measurement: what if the patches are shuffled?
 #
-# > **Claim.** Without positions, a ViT commutes with every permutation of its patches.
+# **Proposition.** *Without positions, a ViT commutes with every permutation of its patches.*
 #
 # *Proof.* Let $\Pi$ permute rows. The linear maps, LayerNorm and MLP act on each row alone, so they commute with
 # $\Pi$. For attention, $(\Pi Q)(\Pi K)^\top = \Pi\,(QK^\top)\,\Pi^\top$; the softmax acts on each row and does not care
@@ -926,8 +943,10 @@ exact = max(
 )
 vit_before, vit_after = at("vit", "untrained", 4, "circular"), at("vit", "trained", 4, "circular")
 show.verdict(
-    claim="A ViT has none of the convolution's inductive biases: no locality, no translation equivariance, no hierarchy.",
-    source="[Dosovitskiy et al., 2021](https://arxiv.org/abs/2010.11929), section 3.1, often quoted in this stronger form",
+    claim="HUNGER-1, IB-1: a ViT has none of the convolution's inductive biases: no locality, no translation equivariance, "
+    "no hierarchy.",
+    source="[Awadhiya, 2025](https://arxiv.org/abs/2512.07331), section 1, and accounts of ViTs' hunger for data; "
+    "[Dosovitskiy et al., 2021](https://arxiv.org/abs/2010.11929), section 3.1, say only that a ViT has much less of them",
     verdict="holds in part",
     measured=f"No hierarchy: width and token number are constant. No locality after the patch embedding: one block reaches "
     f"all {reached['vit'][1]} pixels. But the patch embedding is itself a convolution, and without positions the network "
