@@ -968,12 +968,12 @@ trained_gap = statistics.seeds_interval(
 show.verdict(
     claim="Equivariance can be learned: a trained transformer can be more equivariant than a trained convolutional network.",
     source="[Gruver et al., 2022](https://arxiv.org/abs/2210.02984), for large networks and data",
-    verdict="fails" if trained_gap.low > 0 else "holds" if trained_gap.high < 0 else "undecided",
+    verdict="holds" if trained_gap.high < 0 else "undecided",
     measured=f"At this scale the ViT's error at one patch goes from {told(vit_before)} to {told(vit_after)} by training, a "
     f"change of {told(gain)}. Trained, ViT minus ConvNet is {told(trained_gap)} for the features with grey entering, and "
     f"{told(flip_gap, 1)} points of changed predictions.",
-    would_change="The same measurement on networks trained on a thousand times more images. Six thousand images and "
-    "no shift augmentation say nothing about what scale can teach; the claim is about scale.",
+    would_change="The same measurement on networks trained on a thousand times more images, or with shifts among the "
+    "augmentations. The claim says that it can happen at scale; a small run in which it does not happen cannot refute it.",
 )
 
 # %% tags=["hide-input"]
