@@ -78,13 +78,25 @@ class TestPair:
     def test_the_chapters_are_in_step(self):
         assert pair(ROOT / "notebooks", "--check").stdout == ""
 
+    def test_the_published_address_stands_in_one_place(self, tmp_path, monkeypatch):
+        """A fork sets it in _config.yml; every notebook's first cell follows."""
+        pairing = runpy.run_path(str(PAIR))
+        source = tmp_path / "small.py"
+        source.write_text(CHAPTER + f'\naddress = "{pairing["PLACEHOLDER"]}"\n', encoding="utf-8")
+        text = pairing["notebook_text"](source, "https://example.org/a/fork")
+        assert "https://example.org/a/fork" in text
+        assert "OWNER" not in text
+        assert pairing["published_address"]().startswith("https://")
+
     def test_jupytext_reads_back_the_same_chapter(self):
         import jupytext
 
+        pairing = runpy.run_path(str(PAIR))
+        here = pairing["published_address"](), pairing["PLACEHOLDER"]
         for source in (ROOT / "notebooks").glob("*.py"):
             written = jupytext.read(source.with_suffix(".ipynb"))
             read = jupytext.read(source, fmt="py:percent")
-            assert [c.source for c in written.cells] == [c.source for c in read.cells]
+            assert [c.source.replace(*here) for c in written.cells] == [c.source for c in read.cells]
 
 
 class TestSetup:

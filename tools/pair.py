@@ -1,4 +1,8 @@
-"""Write each notebook from its .py, without outputs; with --check, fail where one is out of step."""
+"""Write each notebook from its .py, without outputs; with --check, fail where one is out of step.
+
+The address that a chapter's first cell fetches the course from is a placeholder in the .py; the notebook gets the one
+that `repository.url` in _config.yml names, so that whoever publishes the course sets it in one place.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +12,23 @@ import sys
 from pathlib import Path
 
 import jupytext
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
+PLACEHOLDER = "https://github.com/OWNER/hungry-transformer"
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
 }
 
 
-def notebook_text(source: Path) -> str:
+def published_address() -> str:
+    """Return where the course is published, as _config.yml says."""
+    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf-8"))
+    return str(config["repository"]["url"]).rstrip("/")
+
+
+def notebook_text(source: Path, address: str) -> str:
     """Return the .ipynb a .py stands for: the same bytes every time, ids by position, no outputs."""
     notebook = jupytext.read(source, fmt="py:percent")
     cells = []
@@ -25,7 +37,7 @@ def notebook_text(source: Path) -> str:
         entry: dict[str, object] = {"cell_type": cell.cell_type, "id": f"cell-{number:03d}", "metadata": kept}
         if cell.cell_type == "code":
             entry |= {"execution_count": None, "outputs": []}
-        entry["source"] = cell.source.splitlines(keepends=True)
+        entry["source"] = cell.source.replace(PLACEHOLDER, address).splitlines(keepends=True)
         cells.append(entry)
     whole = {"cells": cells, "metadata": METADATA, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(whole, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
@@ -37,9 +49,10 @@ def main() -> int:
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "notebooks")
     options = parser.parse_args()
     faults = []
+    address = published_address()
     for source in sorted(options.folder.glob("*.py")):
         target = source.with_suffix(".ipynb")
-        text = notebook_text(source)
+        text = notebook_text(source, address)
         if target.exists() and target.read_text(encoding="utf-8") == text:
             continue
         if options.check:
