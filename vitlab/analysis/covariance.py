@@ -180,7 +180,7 @@ def _gram(rows: Tensor) -> Tensor:
     transposed = rows.numpy().T  # the column-major view that BLAS wants
     if rows.dtype == torch.float32:
         gram = torch.from_numpy(ssyrk(1.0, transposed).T)
-        # Beside one huge product a float32 sum loses the digits of all others; tiny or vast squares leave its range.
+        # Beside one huge product a float32 sum loses the others' digits; tiny or vast squares leave its range.
         peak = rows.abs().amax(0)
         plain = (peak > 1e-12) & (peak < 1e16) & (peak.square() <= LONE * gram.diagonal())
         if (plain | (peak == 0)).all():
