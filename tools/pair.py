@@ -1,7 +1,7 @@
 """Write each notebook from its .py, without outputs; with --check, fail where one is out of step.
 
-The address that a chapter's first cell fetches the course from is a placeholder in the .py; the notebook gets the one
-that `repository.url` in _config.yml names, so that whoever publishes the course sets it in one place.
+The address that a chapter's first cell fetches the course from is a placeholder in the .py. The notebook gets the
+one that `repository.url` in _config.yml names, so that whoever publishes the course sets it in one place.
 """
 
 from __future__ import annotations

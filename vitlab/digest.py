@@ -2,8 +2,8 @@
 
 The fingerprint is taken from the text, nothing is run: starting at one function of a chapter, every top-level
 definition it names is followed, through the chapter and through vitlab. Comments, formatting, docstrings and the
-messages of errors do not count, nor does code of other packages (their versions stand in the record), nor a module that declares itself
-`PLUMBING = True`, because a change there cannot change a number.
+messages of errors do not count. Nor does code of other packages (their versions stand in the record), nor a module
+that declares itself `PLUMBING = True`, because a change there cannot change a number.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def write(file: Path, values: Mapping[str, Any], meta: Mapping[str, Any]) -> Non
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with part.open("wb") as stream:
-            np.savez_compressed(stream, **arrays)
+            np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(part, file)
