@@ -1,6 +1,18 @@
-// Boxes that scroll sideways can be reached and scrolled with the keyboard, and say what they are.
 (() => {
   "use strict";
+
+  // Paper is white, whatever the screen was.
+  const root = document.documentElement;
+  let theme = "";
+  window.addEventListener("beforeprint", () => {
+    theme = root.dataset.theme;
+    root.dataset.theme = "light";
+  });
+  window.addEventListener("afterprint", () => {
+    root.dataset.theme = theme;
+  });
+
+  // Boxes that scroll sideways can be reached and scrolled with the keyboard, and say what they are.
   const names = [
     [".bd-article div.math", "Formula"],
     [".bd-article .pst-scrollable-table-container", "Table"],

@@ -18,7 +18,6 @@ from browser import FLAGS, Visit, absent, chromium, served, visit
 from playwright.sync_api import sync_playwright
 from tiny import ROOT
 
-
 SITE = Path(os.environ.get("VITLAB_SITE", ROOT / "_build" / "html"))
 PAGES = sorted(
     path.relative_to(SITE).as_posix()
@@ -140,6 +139,18 @@ def test_the_theme_button_changes_the_look_and_it_stays(browser: Any, base: str)
             it.page.click(".theme-switch-button")
         it.page.goto(base + PAGES[0])
         it.settle()
+        assert it.page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_a_page_is_printed_in_light(browser: Any, base: str) -> None:
+    with visit(browser, base, CHAPTERS[0], "dark") as it:
+        it.page.evaluate(
+            """addEventListener("beforeprint", () => {
+                window.printed = document.documentElement.dataset.theme
+            })"""
+        )
+        assert it.page.pdf()[:4] == b"%PDF"
+        assert it.page.evaluate("window.printed") == "light"
         assert it.page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
