@@ -1,6 +1,6 @@
 """Create the virtual environment and install the exact versions of requirements.lock, for `make`.
 
-Plain Python and nothing else, so that it runs on a bare machine, also on a Python that is too old to say so itself.
+Plain Python and nothing else, so that it runs on a bare machine, and on a Python too old to say so itself.
 """
 
 import os
