@@ -193,6 +193,6 @@ def _lower_product(rows: Tensor) -> Tensor:
     dim = rows.shape[1]
     product = rows.new_zeros(dim, dim)
     for start in range(0, dim, STRIP):
-        stop = min(start + STRIP, dim)
+        stop = start + STRIP  # slices end at dim by themselves
         torch.mm(rows[:, start:stop].T, rows[:, :stop], out=product[start:stop, :stop])
     return product
