@@ -116,7 +116,7 @@ def test_scripts_are_local_and_only_what_is_used(book: Book) -> None:
         name
         for page in book.html.rglob("*.html")
         if "_static" not in page.parts
-        for tag in re.findall(r'<i class="[^"]*"', page.read_text(encoding="utf-8"))
+        for tag in re.findall(r'<(?:i|span) class="fa[^"]*"', page.read_text(encoding="utf-8"))
         for name in re.findall(r"fa-(?!solid|brands|regular|lg)[\w-]+", tag)
     }
     icons = (static / "icons.css").read_text(encoding="utf-8")

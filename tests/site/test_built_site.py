@@ -142,6 +142,13 @@ def test_the_theme_button_changes_the_look_and_it_stays(browser: Any, base: str)
         assert it.page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
+def test_no_web_font_is_loaded_but_for_formulas(browser: Any, base: str) -> None:
+    with visit(browser, base, CHAPTERS[0]) as it:
+        fetched = it.page.evaluate("performance.getEntriesByType('resource').map(entry => entry.name)")
+        fonts = [name for name in fetched if re.search(r"\.(woff2?|ttf|otf)\b", name)]
+        assert all("/mathjax/" in name for name in fonts), fonts
+
+
 def test_a_page_is_printed_in_light(browser: Any, base: str) -> None:
     with visit(browser, base, CHAPTERS[0], "dark") as it:
         it.page.evaluate(

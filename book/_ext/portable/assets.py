@@ -45,7 +45,9 @@ def copy_mathjax(app: Sphinx) -> None:
 
 # name:[width,height,[aliases and code points],"code","path"] as the icon script lists them.
 ICON = re.compile(r'"?([\w-]+)"?:\[(\d+),(\d+),\[([^\]]*)\],"[0-9a-f]+","([^"]+)"\]')
-ICON_USE = re.compile(r"""<i\b[^>]*\bclass=["'][^"']*\b(?:fa[brs]?|fa-(?:solid|brands|regular))\b[^"']*["']""")
+ICON_USE = re.compile(
+    r"""<(?:i|span)\b[^>]*\bclass=["'][^"']*\b(?:fa[brs]?|fa-(?:solid|brands|regular))\b[^"']*["']"""
+)
 ICON_SIZES = {"fa-solid", "fa-brands", "fa-regular", "fa-lg", "fa-fw"}
 ICON_SCRIPT = re.compile(r'\s*<script src="[^"]*scripts/fontawesome\.js[^"]*"></script>')
 
