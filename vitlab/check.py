@@ -11,9 +11,8 @@ from typing import Any
 PLUMBING = True  # a change here cannot change a recorded number
 
 
-def _tell(fault: str | None, right: str) -> bool:
+def _tell(fault: str | None, right: str) -> None:
     print(f"Not yet: {fault}" if fault else f"Right. {right}")
-    return fault is None
 
 
 def _open(answer: Any) -> bool:
@@ -32,7 +31,7 @@ def _run(function: Callable[..., Any], *arguments: Any) -> tuple[Any, str | None
         return None, f"your function raised {type(error).__name__}: {error}"
 
 
-def parameters(count: Any) -> bool:
+def parameters(count: Any) -> None:
     """Check `count(image, patch, dim, depth, classes)`: the parameters of a ViT, without building it."""
     from vitlab.models.vit import ViT, ViTConfig
 
@@ -46,7 +45,7 @@ def parameters(count: Any) -> bool:
         want = sum(p.numel() for p in ViT(config).parameters())
         got, fault = _run(count, image, patch, dim, depth, classes)
         if fault is None and _open(got):
-            return False
+            return
         sizes = f"image {image}, patch {patch}, dim {dim}, depth {depth}, classes {classes}"
         if fault is None and got != want:
             fault = f"for {sizes} your count is {got}, which is {'too small' if got < want else 'too large'}"
@@ -54,17 +53,18 @@ def parameters(count: Any) -> bool:
             if off % depth == 0 and off // depth in (dim, 2 * dim, 4 * dim, 9 * dim):
                 fault += "; the difference is a multiple of dim in every block, look at biases and norms"
         if fault:
-            return _tell(fault, "")
-    return _tell(None, "Four sizes agree with the models, parameter by parameter.")
+            _tell(fault, "")
+            return
+    _tell(None, "Four sizes agree with the models, parameter by parameter.")
 
 
-def circular_bias(bias: Any, grid: int = 8) -> bool:
+def circular_bias(bias: Any, grid: int = 8) -> None:
     """Check `bias(grid)`: a (grid², grid²) attention bias that knows offsets around the border, nothing else."""
     import torch
 
     value, fault = _run(bias, grid)
     if fault is None and _open(value):
-        return False
+        return
     if fault is None:
         value = torch.as_tensor(value).detach().double()
         n = grid * grid
@@ -85,17 +85,17 @@ def circular_bias(bias: Any, grid: int = 8) -> bool:
                         f"first at the query in row {q // grid}, column {q % grid}"
                     )
                     break
-    return _tell(fault, "It commutes with every shift by whole patches, and not with shuffling.")
+    _tell(fault, "It commutes with every shift by whole patches, and not with shuffling.")
 
 
-def attention_as_convolution(heads: Any, grid: int = 6) -> bool:
+def attention_as_convolution(heads: Any, grid: int = 6) -> None:
     """Check `heads(grid)`: nine (grid², grid²) attention maps with which a layer is a 3 x 3 convolution inside."""
     import torch
     import torch.nn.functional as F
 
     value, fault = _run(heads, grid)
     if fault is None and _open(value):
-        return False
+        return
     if fault is None:
         maps = torch.as_tensor(value).detach().double()
         n = grid * grid
@@ -123,16 +123,16 @@ def attention_as_convolution(heads: Any, grid: int = 6) -> bool:
                         wrong.append(head)
                 tap_at = f"row {wrong[0] // 3}, column {wrong[0] % 3}"
                 fault = f"heads {wrong} look elsewhere than their tap of the kernel (the first: {tap_at})"
-    return _tell(fault, "Nine heads and a value matrix each make a 3 x 3 convolution, away from the border.")
+    _tell(fault, "Nine heads and a value matrix each make a 3 x 3 convolution, away from the border.")
 
 
-def distance_of_step(answer: Any, grid: int = 8, patch: int = 4) -> bool:
+def distance_of_step(answer: Any, grid: int = 8, patch: int = 4) -> None:
     """Check `answer`: the attention distance in pixels of a head where every patch looks at its right neighbour.
 
     Around the border: the last patch of a row looks at the first.
     """
     if _open(answer):
-        return False
+        return
     import numpy as np
 
     from vitlab.analysis import attention
@@ -152,4 +152,4 @@ def distance_of_step(answer: Any, grid: int = 8, patch: int = 4) -> bool:
         fault = (
             f"{answer:.2f} px is too {'small' if answer < want else 'large'}; average over all queries of a row"
         )
-    return _tell(fault, "The distance (7.1) does not know that the border was meant to be closed.")
+    _tell(fault, "The distance (7.1) does not know that the border was meant to be closed.")
