@@ -70,7 +70,7 @@ class Record:
         code = combined({name: code for m in self.meta for name, code in m["code"].items()})
         seeds = f"{len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''} ({', '.join(map(str, self.seeds))})"
         line = (
-            f"Record {self.name}, scale {self.scale}, {seeds}, {duration(self.seconds)} on {'; '.join(machines)}, "
+            f"Record {self.name}, scale {self.scale}, {seeds}, {duration(self.seconds)} in all on {'; '.join(machines)}, "
             f"{versions}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, code {code}."
         )
         if self.stale:
