@@ -96,10 +96,10 @@ lab.start(seed=0)
 # > hierarchy, locality or translation invariance (IB-1); [Dosovitskiy et al., 2021](https://arxiv.org/abs/2010.11929) say
 # > "much less".
 #
-# > **Claim.** Equivariance can be learned: trained transformers can be more equivariant than trained convolutional
+# > **Claim.** LIT-1. Equivariance can be learned: trained transformers can be more equivariant than trained convolutional
 # > networks ([Gruver et al., 2022](https://arxiv.org/abs/2210.02984)).
 #
-# > **Claim.** Some heads of a ViT attend to the whole image already in the lowest layers, while others learn to be local
+# > **Claim.** LIT-2. Some heads of a ViT attend to the whole image already in the lowest layers, while others learn to be local
 # > ([Dosovitskiy et al., 2021](https://arxiv.org/abs/2010.11929)).
 #
 # If "none" is right, no layer should be exactly equivariant. If it is wrong, something exact should be left over, and we
@@ -1256,7 +1256,7 @@ show.say(
     f"Untrained, every head of every seed is uniform to within {abs(before - UNIFORM).max():.2f} px, because its first weights "
     "are small: a property of the initialisation, not of attention. "
     f"Training moves the mean distance by {told(change, 1)} px; trained heads lie between {after.min():.1f} and "
-    f"{after.max():.1f} px. Their normalised entropy, 1 for uniform, is {entropy['untrained'].min():.3f} or more untrained and "
+    f"{after.max():.1f} px. Their normalised entropy, 1 for uniform, is at least {entropy['untrained'].min():.4f} untrained and "
     f"runs from {entropy['trained'].min():.2f} to {entropy['trained'].max():.2f} trained."
 )
 
@@ -1288,7 +1288,7 @@ show.maps(
 # Everything above works on networks that others have trained. `weights.from_timm` takes the full name of a timm
 # checkpoint, training included, and returns the ViT together with the preprocessing it was trained with; a file of
 # another layout is refused with the first name that differs. The next cell stays offline and takes timm's untrained
-# ViT-S/16; with a connection set `PRETRAINED = True` (88 MB, once) and watch the heads leave the line.
+# ViT-S/16; with a connection set `PRETRAINED = True` (88 MB, once) and see where its heads lie.
 
 # %%
 from vitlab.models import weights
@@ -1320,8 +1320,8 @@ vit_before = at("vit", "untrained", 4, "circular")
 vit_after = at("vit", "trained", 4, "circular")
 side = reached["vit"][1]
 show.verdict(
-    claim="A ViT has none of a ConvNet's inductive biases: no locality, no translation equivariance, no hierarchy "
-    "(HUNGER-1, IB-1).",
+    claim="HUNGER-1, IB-1: a ViT has none of a ConvNet's inductive biases: no locality, no translation equivariance, "
+    "no hierarchy.",
     source="accounts of ViTs' hunger for data; [Awadhiya, 2025](https://arxiv.org/abs/2512.07331)",
     verdict="holds in part" if exact < 1e-4 else "undecided",
     measured=HERE
@@ -1355,7 +1355,7 @@ change = (
     else "does not decidedly change"
 )
 show.verdict(
-    claim="Equivariance can be learned: a trained transformer can be more equivariant than a trained convolutional network.",
+    claim="LIT-1: equivariance can be learned: a trained transformer can be more equivariant than a trained convolutional network.",
     source="[Gruver et al., 2022](https://arxiv.org/abs/2210.02984), for large networks and data",
     verdict="holds"
     if learned and ahead
@@ -1385,14 +1385,21 @@ extra = statistics.seeds_interval(
 )
 blank = statistics.seeds_interval(near(measured["vit.trained.blank"]))
 show.verdict(
-    claim="Some heads of a ViT attend to the whole image already in the lowest layers, while others learn to be local.",
+    claim="LIT-2: some heads of a ViT attend to the whole image already in the lowest layers, while others learn to be local.",
     source="[Dosovitskiy et al., 2021](https://arxiv.org/abs/2010.11929), section 4.5",
     verdict="holds in part" if extra.low > 0 else "undecided",
     measured=HERE
     + "That heads look far is what an untrained network does too (uniform attention), so this half cannot be told "
-    f"from nothing learned. Of the heads in the two lowest blocks {told(low, 0)} % come nearer to their 3 x 3 neighbours than to "
-    f"uniform; {told(extra, 0)} points more than in the bag, which knows no places; on an empty image, where positions alone "
-    f"speak, {told(blank, 0)} %.",
+    f"from nothing learned. "
+    + (
+        f"Of the heads in the two lowest blocks {told(low, 0)} % come nearer to their 3 x 3 neighbours than to uniform; "
+        f"{told(extra, 0)} points more than in the bag, which knows no places; on an empty image, where positions alone "
+        f"speak, {told(blank, 0)} %."
+        if low.mean > 0
+        else f"Not one of the {after[:, :2].size} heads in the two lowest blocks of all seeds comes nearer to its 3 x 3 "
+        f"neighbours than to uniform; the nearest is at {after[:, :2].min():.1f} px, and the bag's, which knows no places, at "
+        f"{measured['bag.trained.distance'][:, :2].min():.1f}."
+    ),
     would_change="Local heads in the lowest blocks, more than the bag's and on an empty image too; "
     "[Raghu et al., 2021](https://arxiv.org/abs/2108.08810) report that with less data the lowest layers do not learn to be "
     "local.",

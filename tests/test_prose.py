@@ -100,7 +100,7 @@ def test_the_ledger_has_the_columns_and_words_of_a_verdict() -> None:
     assert table[0] == "| id | source | claim (in our words) | chapter | our verdict | scale, seeds |"
     for row in table[2:]:
         identity, _, _, chapter, verdict, scale = [cell.strip() for cell in row.strip("|").split(" | ")]
-        assert re.fullmatch(r"(IB|TGO|HUNGER|MAE)-\d+", identity), row
+        assert re.fullmatch(r"(IB|TGO|HUNGER|MAE|LIT)-\d+", identity), row
         assert LINK.search(chapter) and dead_links(chapter, ROOT / "book") == [], row
         assert re.match(r"(holds|holds in part|fails|undecided)\b", verdict.strip("*")), row
         assert re.match(r"(laptop|paper)\b", scale), row
