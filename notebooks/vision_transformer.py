@@ -1390,7 +1390,7 @@ show.verdict(
     verdict="holds in part" if extra.low > 0 else "undecided",
     measured=HERE
     + "That heads look far is what an untrained network does too (uniform attention), so this half cannot be told "
-    f"from nothing learned. "
+    "from nothing learned. "
     + (
         f"Of the heads in the two lowest blocks {told(low, 0)} % come nearer to their 3 x 3 neighbours than to uniform; "
         f"{told(extra, 0)} points more than in the bag, which knows no places; on an empty image, where positions alone "
