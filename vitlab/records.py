@@ -69,9 +69,10 @@ class Record:
         dates = sorted({m["made"][:10] for m in self.meta})
         code = combined({name: code for m in self.meta for name, code in m["code"].items()})
         seeds = f"{len(self.seeds)} seed{'s' if len(self.seeds) > 1 else ''} ({', '.join(map(str, self.seeds))})"
+        span = " to ".join(dict.fromkeys((dates[0], dates[-1])))
         line = (
             f"Record {self.name}, scale {self.scale}, {seeds}, {duration(self.seconds)} in all "
-            f"on {'; '.join(machines)}, {versions}, {' to '.join(dict.fromkeys((dates[0], dates[-1])))}, code {code}."
+            f"on {'; '.join(machines)}, {versions}, {span}, code {code}."
         )
         if self.stale:
             line += f" Stale: {', '.join(self.stale)} changed since; these numbers were made by the older code."
