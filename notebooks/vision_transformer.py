@@ -510,13 +510,14 @@ def train_three(seed):
     classes = int(labels.max()) + 1
     out = {"answers": answers, "classes": classes}
     for kind in KINDS:
-        lab.seed_everything(seed)  # the same images in the same order for all three
+        lab.seed_everything(
+            seed
+        )  # weights first, then the order of images, from this
         model = build(kind, classes)
         losses = train(model, images, labels, STEPS)
         vector = pack(model)
-        model = unpack(
-            kind, classes, vector
-        )  # what is measured is what is stored, rounding included
+        # What is measured is what is stored, rounding included.
+        model = unpack(kind, classes, vector)
         with torch.no_grad():
             right = (
                 torch.cat([model(part).argmax(1) for part in held_out.split(200)])
@@ -605,8 +606,8 @@ show.table(
         for name, values in accuracy.items()
         for mean, low, high in [statistics.seeds_interval(values)]
     ],
-    header=["network", "right on held-out images, %", "95 % interval over seeds"],
-    caption=f"{len(trained['answers'][0]):,} held-out images, {classes} classes, chance {chance:.0f} %, "
+    header=["network", "accuracy, %", "95 % interval"],
+    caption=f"Share of {len(trained['answers'][0]):,} held-out images that are put in the right class, with t-intervals over seeds: {classes} classes, chance {chance:.0f} %, "
     f"{STEPS:,} steps of {BATCH} images. *ViT, averaged* has positions and, like the bag, averages its patches.",
 )
 
@@ -774,8 +775,8 @@ show.table(
     [[name, f"{at_stride[name]:.1e}", f"{between[name]:.2f}"] for name in errors],
     header=[
         "untrained network",
-        "largest error at 4 and 8 px",
-        "smallest error between",
+        "at 4 and 8 px, at most",
+        "between, at least",
     ],
     caption="The numbers behind the figure. In single precision what is of order 1e-7 to 1e-6 is rounding.",
 )
@@ -964,7 +965,11 @@ show.figure(
     "ConvNet. The bag is at zero for 4 and 8 pixels in both panels, as proved.",
     caption=f"Shifts around the border, {IMAGES} held-out images a seed, mean and 95 % interval (bootstrap over "
     f"{len(measured.seeds)} seeds and over images). The bag is at zero for whole patches whatever its weights; "
-    "for the others the curves say what training did.",
+    "at 4 px training takes the ViT from "
+    f"{measured['vit.untrained.error.circular'][:, :, 4].mean():.2f} to "
+    f"{measured['vit.trained.error.circular'][:, :, 4].mean():.2f} and the ConvNet from "
+    f"{measured['cnn.untrained.error.circular'][:, :, 4].mean():.2f} to "
+    f"{measured['cnn.trained.error.circular'][:, :, 4].mean():.2f}.",
 )
 
 # %% tags=["hide-input"]
@@ -1122,9 +1127,11 @@ def fields_drawn(fig, depth):
         ax.imshow(np.log10(field / field.max() + 1e-4), vmin=-4, vmax=0)
         ax.set_title(f"{NAMES[kind]},\n{state}", fontsize=11)
         ax.set_axis_off()
-    bar = fig.colorbar(axes[0].images[0], ax=axes, ticks=[-4, -2, 0], pad=0.02)
-    bar.set_label("gradient (share of largest)")
-    bar.ax.set_yticklabels(["1/10,000", "1/100", "1"])
+    bar = fig.colorbar(
+        axes[0].images[0], ax=axes, ticks=[-4, -2, 0], pad=0.02, shrink=0.7
+    )
+    bar.set_label("gradient")
+    bar.ax.set_yticklabels(["1/10,000", "1/100", "largest"])
     bar.outline.set_visible(False)
 
 
@@ -1180,8 +1187,13 @@ show.figure(
         for state in ("untrained", "trained")
         for w in [measured[f"{kind}.{state}.width"].mean(0)]
     ),
-    caption="Width of the middle unit's field; mean and 95 % t-interval over seeds. The dashed line is a unit to which every "
-    "pixel matters alike.",
+    caption="Width of the middle unit's field; mean and 95 % t-interval over seeds; dashed, a unit to which every pixel matters "
+    "alike. "
+    + " ".join(
+        f"Training takes the {NAMES[kind]}'s width after {DEPTH} blocks from "
+        f"{measured[f'{kind}.untrained.width'][:, -1].mean():.1f} to {measured[f'{kind}.trained.width'][:, -1].mean():.1f} px."
+        for kind in ("vit", "cnn")
+    ),
 )
 
 # %% [markdown]
@@ -1230,7 +1242,7 @@ def heads_drawn(fig):
         show.reference(ax, attention.local_distance(GRID, PATCH, 3), "3 x 3")
         kind, state = key.split(".")
         title = f"{NAMES[kind]},\n{state}"
-        ax.set(title=title, xlabel="block", ylim=(0, None), xticks=blocks)
+        ax.set(title=title, xlabel="block", ylim=(0, 24), xticks=blocks)
     axes[0].set_ylabel("attention distance (px)")
 
 
@@ -1302,9 +1314,11 @@ with hooks.taps(large, [f"attn.{i}" for i in range(12)]) as seen, torch.no_grad(
 distances = np.stack(
     [attention.distance(seen[f"attn.{i}"], (14, 14), 16) for i in range(12)]
 )
+state = "trained" if PRETRAINED else "untrained"
+uniform = attention.uniform_distance((14, 14), 16)
+print(f"{TAG}, {state}")
 print(
-    f"{TAG}, {'trained' if PRETRAINED else 'untrained'}: heads from {distances.min():.1f} to {distances.max():.1f} px; "
-    f"uniform attention is {attention.uniform_distance((14, 14), 16):.1f} px"
+    f"heads from {distances.min():.1f} to {distances.max():.1f} px, uniform {uniform:.1f} px"
 )
 
 # %% [markdown]
