@@ -26,6 +26,7 @@ book: $(READY) ## run the chapters and build the book in _build/html
 SITE_TESTS := tests/site/test_built_site.py
 
 test: $(READY) ## run every test; of the built site too where there is one
+	@test -f _build/html/index.html || echo "Left out: the tests of the built site, which is not there; make book builds it."
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(if $(wildcard _build/html/index.html),,--ignore=$(SITE_TESTS))
 
 site: $(READY) ## check the built site: links, then every page in a real browser

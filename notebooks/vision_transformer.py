@@ -30,8 +30,9 @@
 # **It assumes** Python, a little PyTorch, matrix products and the softmax. Convolutions help; attention is derived.
 #
 # **It takes** an hour to read. Run as it stands (scale `laptop`) it loads recorded training results and computes the
-# rest in about two minutes on two cores; at scale `smoke` every cell runs in under a minute on generated images.
-# What recording costs is printed where a record is shown.
+# rest in about a minute on two cores; at scale `smoke` every cell runs in about a minute too, training included, on
+# generated images. What recording costs is printed where a record is shown. Scale `paper` (all classes, 40,000 steps, five
+# seeds) wants a GPU.
 
 # %% tags=["hide-input"]
 # Fetches the course and what it needs where they are missing (Colab, Kaggle); does nothing where they are not.
