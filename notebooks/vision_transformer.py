@@ -45,32 +45,19 @@ if importlib.util.find_spec("vitlab") is None:
     address = os.environ.get(
         "VITLAB_REPOSITORY", "https://github.com/OWNER/hungry-transformer"
     )
-    if not os.path.isdir("hungry-transformer"):
-        subprocess.run(
-            [
-                "git",
-                "clone",
-                "--quiet",
-                "--depth",
-                "1",
-                address,
-                "hungry-transformer",
-            ],
-            check=True,
-        )
-    subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--editable",
-            "hungry-transformer",
-        ],
-        check=True,
-    )
-    sys.path.insert(0, "hungry-transformer")
+    folder = "hungry-transformer"
+    steps = [
+        [sys.executable, "-m", "pip", "install", "--quiet", "--editable", folder]
+    ]
+    if not os.path.isdir(folder):
+        steps.insert(0, ["git", "clone", "--quiet", "--depth", "1", address, folder])
+    for step in steps:
+        if subprocess.run(step).returncode:
+            raise SystemExit(
+                f"The course could not be fetched from {address}: is this machine online, "
+                "and does VITLAB_REPOSITORY name a repository that has it?"
+            )
+    sys.path.insert(0, folder)
 
 # %%
 import math
