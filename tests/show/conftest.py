@@ -1,10 +1,7 @@
-"""A real browser for what only a browser can tell, and drawings that many tests share."""
+"""Drawings that many tests share, and a strict reader of HTML."""
 
 from __future__ import annotations
 
-import os
-import shutil
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
 
@@ -13,34 +10,7 @@ import pytest
 
 from vitlab import show
 
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 VOID = {"img", "input", "br", "meta", "link", "hr"}
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """A headless Chromium; on a reader's machine without one the tests that need it are left out."""
-    path = os.environ.get("CHROMIUM") or shutil.which("chromium")
-    if not path:
-        missing = "No chromium found: install it (Debian: apt install chromium) or set CHROMIUM to its path."
-        if os.environ.get("CI", "").lower() == "true":
-            pytest.fail(missing)
-        pytest.skip(missing)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        chromium = play.chromium.launch(executable_path=path, args=FLAGS)
-        yield chromium
-        chromium.close()
 
 
 def draw(fig: Any) -> None:

@@ -1,11 +1,9 @@
-"""A real browser on a folder of pages, and what goes wrong when one is opened."""
+"""A folder of pages served to a browser, and what goes wrong when one is opened."""
 
 from __future__ import annotations
 
 import functools
 import http.server
-import os
-import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,34 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 from axe_playwright_python.sync_playwright import Axe
-
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
-def absent(what: str) -> None:
-    """Fail in the CI, and elsewhere leave the test out, because something it needs is not there."""
-    (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(what)
-
-
-def chromium() -> str:
-    """Where Chromium is installed."""
-    found = os.environ.get("CHROMIUM") or next(
-        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-    )
-    if not found:
-        absent("No Chromium: the site's tests in a browser need one. Install it, or name its file in CHROMIUM.")
-    assert found is not None
-    return found
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

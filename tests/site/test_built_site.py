@@ -14,8 +14,8 @@ from typing import Any
 
 import check_site
 import pytest
-from browser import FLAGS, Visit, absent, chromium, served, visit
-from playwright.sync_api import sync_playwright
+from browser import Visit, served, visit
+from chromium import absent
 from tiny import ROOT
 
 SITE = Path(os.environ.get("VITLAB_SITE", ROOT / "_build" / "html"))
@@ -25,14 +25,6 @@ PAGES = sorted(
     if "_static" not in path.relative_to(SITE).parts and path != SITE / "index.html"
 )
 CHAPTERS = [page for page in PAGES if page.startswith("notebooks/")]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
