@@ -28,6 +28,8 @@ class Ratio:
 
 def compare(name: str, ours: Callable[[], object], theirs: Callable[[], object], rounds: int = 15) -> Ratio:
     """Run both in turn, the order alternating, after one warm-up each; return the ratio theirs / ours."""
+    if rounds < 2:
+        raise ValueError(f"A median with its middle half needs two rounds or more, got {rounds}; ask for more.")
     pair = (ours, theirs)
     for function in pair:
         function()

@@ -91,6 +91,8 @@ def transposed_taps(grid):
         (lambda: check.distance_of_step(4), "what about the last"),
         (lambda: check.distance_of_step(5.0), "too small"),
         (lambda: check.distance_of_step(9), "too large"),
+        (lambda: check.distance_of_step(float("nan")), "is finite, got nan"),
+        (lambda: check.circular_bias(lambda g: torch.randn(g * g, g * g) * 1e-9), "changes the bias"),
         (lambda: check.distance_of_step("7"), "a number of pixels is wanted, got str"),
     ],
 )

@@ -105,6 +105,45 @@ def test_a_local_name_is_no_dependency(package):
     assert "WIDTH" not in digest.digest(text, "measure", "laptop")
 
 
+@pytest.mark.parametrize(
+    "extra",
+    [
+        "from math import sqrt as WIDTH\ndef WIDTH(): return {}",
+        "try:\n    from fast import WIDTH\nexcept ImportError:\n    WIDTH = {}",
+        "WIDTH = 3\nWIDTH += {}",
+        "WIDTH = [3]\nWIDTH[0] = {}",
+        "WIDTH = [3]\nWIDTH.append({})",
+        "def WIDTH(): return 1\nWIDTH.scale = {}",
+        "for WIDTH in range({}): pass",
+        "def unrelated():\n    from os.path import join as WIDTH\n\ndef WIDTH(): return {}",
+    ],
+)
+def test_however_a_name_gets_its_value_a_change_of_it_counts(package, extra):
+    one, two = (digest.digest(CHAPTER.replace("WIDTH = 3", extra.format(k)), "measure", "laptop") for k in (1, 2))
+    assert digest.changed(one, two) == ["WIDTH"]
+
+
+def test_set_back_is_as_before(package):
+    text = CHAPTER + "\nWIDTH = 4\nWIDTH = 3\n"
+    assert digest.digest(text, "measure", "laptop") == digest.digest(CHAPTER, "measure", "laptop")
+
+
+def test_a_star_import_of_the_package_is_refused(package):
+    with pytest.raises(ValueError, match=r"`from vitlab.fake.part import \*` brings cannot be told"):
+        digest.digest(CHAPTER + "\nfrom vitlab.fake.part import *\n", "measure", "laptop")
+
+
+def test_a_package_handed_on_counts_with_all_its_modules(package):
+    text = CHAPTER.replace("fake.part.other(WIDTHS)", "run(fake)")
+    assert {"vitlab.fake.part.unused", "vitlab.fake.deeper.Deep"} <= set(digest.digest(text, "measure", "laptop"))
+
+
+def test_how_many_seeds_another_record_has_does_not_count(package):
+    text = CHAPTER.replace("WIDTH = 3", "SEEDS = 3\nWIDTH = lab.record('w', measure, seeds=SEEDS)")
+    more = text.replace("SEEDS = 3", "SEEDS = 5")
+    assert digest.digest(text, "measure", "laptop") == digest.digest(more, "measure", "laptop")
+
+
 def test_a_module_handed_on_whole_counts_whole(package):
     text = CHAPTER.replace("fake.part.other(WIDTHS)", "seed").replace("pipe()", "run(fake.part)")
     assert "vitlab.fake.part.unused" in digest.digest(text, "measure", "laptop")

@@ -69,6 +69,26 @@ class TestPair:
         (tmp_path / "small.ipynb").write_text(json.dumps(notebook), encoding="utf-8")
         assert pair(tmp_path, "--check").returncode == 1
 
+    def test_a_byte_order_mark_is_no_code(self, tmp_path):
+        (tmp_path / "small.py").write_text("\ufeff" + CHAPTER, encoding="utf-8")
+        assert pair(tmp_path).returncode == 0
+        cells = json.loads((tmp_path / "small.ipynb").read_text(encoding="utf-8"))["cells"]
+        assert [c["cell_type"] for c in cells] == ["markdown", "code"]
+
+    def test_a_mark_that_notebooks_take_for_a_line_end_is_refused(self, tmp_path):
+        (tmp_path / "small.py").write_text(CHAPTER + 'mark = "a\u2028b"\n', encoding="utf-8")
+        done = pair(tmp_path)
+        assert done.returncode == 1
+        assert (
+            "small.py holds '\\u2028', which notebooks take for a line end; write it as an escape." in done.stderr
+        )
+        assert not (tmp_path / "small.ipynb").exists()
+
+    def test_a_missing_folder_is_told(self, tmp_path):
+        done = pair(tmp_path / "nowhere", "--check")
+        assert done.returncode == 2
+        assert "there is no folder" in done.stderr
+
     def test_a_notebook_alone_fails(self, tmp_path):
         (tmp_path / "alone.ipynb").write_text("{}")
         done = pair(tmp_path, "--check")
@@ -130,7 +150,7 @@ class TestSetup:
         venv = tmp_path / "venv"
         (venv / "bin").mkdir(parents=True)
         python = venv / "bin" / "python"
-        python.write_text("#!/bin/sh\nexit 1\n")
+        python.write_text('#!/bin/sh\ncase "$*" in *--version*) exit 0;; *) exit 1;; esac\n')
         python.chmod(0o755)
         done = subprocess.run([sys.executable, SETUP, venv], capture_output=True, text=True)
         assert done.returncode == 1

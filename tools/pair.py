@@ -16,6 +16,7 @@ import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACEHOLDER = "https://github.com/OWNER/hungry-transformer"
+ODD_LINE_ENDS = "\x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -30,7 +31,12 @@ def published_address() -> str:
 
 def notebook_text(source: Path, address: str) -> str:
     """Return the .ipynb a .py stands for: the same bytes every time, ids by position, no outputs."""
-    notebook = jupytext.read(source, fmt="py:percent")
+    text = source.read_text(encoding="utf-8-sig")
+    if marks := sorted({ascii(mark) for mark in text if mark in ODD_LINE_ENDS}):
+        sys.exit(
+            f"{source.name} holds {', '.join(marks)}, which notebooks take for a line end; write it as an escape."
+        )
+    notebook = jupytext.reads(text, fmt="py:percent")
     cells = []
     for number, cell in enumerate(notebook.cells):
         kept = {key: cell.metadata[key] for key in ("tags",) if key in cell.metadata}
@@ -48,6 +54,8 @@ def main() -> int:
     parser.add_argument("--check", action="store_true", help="write nothing, fail where a pair differs")
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "notebooks")
     options = parser.parse_args()
+    if not options.folder.is_dir():
+        parser.error(f"there is no folder {options.folder}")
     faults = []
     address = published_address()
     for source in sorted(options.folder.glob("*.py")):

@@ -36,7 +36,9 @@ def find_python():
 def main():
     venv = Path(sys.argv[1])
     python = find_python()
-    fresh = not (venv / "bin" / "python").exists()
+    inside = venv / "bin" / "python"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    fresh = not inside.exists() or subprocess.call([str(inside), "-m", "pip", "--version"], **quiet) != 0
     free = shutil.disk_usage(str(ROOT)).free / 1e9
     if fresh and free < NEEDED_GB:
         fail(
@@ -45,8 +47,9 @@ def main():
         )
     if fresh:
         print("Setting up %s: about 3 minutes, once." % venv)
-        subprocess.check_call([python, "-m", "venv", "--clear", str(venv)])
-    pip = [str(venv / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        if subprocess.call([python, "-m", "venv", "--clear", str(venv)]) != 0:
+            fail("Python's own venv failed (see above); on Debian, apt install python3-venv, then run this again.")
+    pip = [str(inside), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     pip += ["--constraint", str(ROOT / "requirements.lock")]
     build = ["setuptools", "wheel"]
     for step in (build, ["--no-build-isolation", "--editable", "%s[book,test]" % ROOT]):

@@ -5,6 +5,8 @@ An exercise that is still `...` is left alone, so that a chapter runs from top t
 
 from __future__ import annotations
 
+import math
+import numbers
 from collections.abc import Callable
 from typing import Any
 
@@ -75,7 +77,7 @@ def circular_bias(bias: Any, grid: int = 8) -> None:
         elif value.std() == 0:
             fault = "the bias is the same everywhere, so it tells near from far nowhere"
         else:
-            by_place = value.view(grid, grid, grid, grid)
+            by_place = (value / value.abs().max()).view(grid, grid, grid, grid)
             for axis, name in ((0, "down"), (1, "to the right")):
                 moved = by_place.roll((1, 1), (axis, axis + 2))
                 if not torch.allclose(moved, by_place):
@@ -144,8 +146,10 @@ def distance_of_step(answer: Any, grid: int = 8, patch: int = 4) -> None:
         weights[0, 0, i, row * grid + (column + 1) % grid] = 1
     want = float(attention.distance(weights, (grid, grid), patch, prefix=0)[0])
     fault = None
-    if not isinstance(answer, int | float):
+    if not isinstance(answer, numbers.Real):
         fault = f"a number of pixels is wanted, got {type(answer).__name__}"
+    elif not math.isfinite(answer := float(answer)):
+        fault = f"a number of pixels is finite, got {answer}"
     elif abs(answer - patch) < 1e-9:
         fault = "all but one patch of a row look one patch far; what about the last?"
     elif abs(answer - want) > 0.005 * want:

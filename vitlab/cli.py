@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import os
 import runpy
 import sys
 from pathlib import Path
+from typing import Any
 
 PLUMBING = True  # a change here cannot change a recorded number
 
@@ -45,6 +47,9 @@ def _record(chapter: str, scale: str) -> int:
         known = ", ".join(sorted(p.stem for p in _NOTEBOOKS.glob("*.py")))
         print(f"There is no chapter {chapter!r}; the chapters are {known}.", file=sys.stderr)
         return 2
+    from vitlab import records
+
+    os.environ["VITLAB_RECORDS"] = str(records.root().resolve())  # before the folder changes under a relative path
     os.environ.update(VITLAB_SCALE=scale, VITLAB_RECORD="compute", MPLBACKEND="agg")
     os.chdir(_NOTEBOOKS)  # where a notebook runs
     try:
@@ -55,11 +60,19 @@ def _record(chapter: str, scale: str) -> int:
 
 
 def check() -> list[str]:
-    """Return one sentence for each record that is stale, damaged, unlisted or listed but absent."""
-    from vitlab import digest, records
+    """Return one sentence for each record that is stale, damaged, unlisted, absent, or asked for by no chapter.
 
+    Code is compared without running it, so arguments computed in a chapter are not: `lab.record` compares those.
+    """
+    from vitlab import records
+
+    if not records.root().is_dir():
+        return [f"There is no folder of records at {records.root()}; set VITLAB_RECORDS to the one there is."]
+    try:
+        listed = records.manifest()
+    except ValueError as error:
+        return [str(error)]
     faults = []
-    listed = records.manifest()
     files = {
         file.relative_to(records.root()).as_posix(): file
         for file in sorted(records.root().glob("*/*/seed-*.npz"))
@@ -71,15 +84,28 @@ def check() -> list[str]:
         if entry not in listed:
             faults.append(f"{entry} is not in the manifest; run make manifest.")
         try:
-            meta = records.read(file)[1]
+            faults.extend(_compare(entry, file, records.read(file)[1]))
         except ValueError as error:
-            faults.append(str(error))
-            continue
-        chapter = _NOTEBOOKS.parent / meta["chapter"]
-        if not meta["chapter"] or not chapter.is_file():
-            faults.append(f"{entry} names no chapter that made it; make it with make record.")
-            continue
-        code = digest.digest(chapter.read_text(encoding="utf-8"), meta["function"], file.parent.name)
-        if names := digest.changed(meta["code"], code):
-            faults.append(f"{entry} is stale: {', '.join(names)} changed since; make record makes it anew.")
+            faults.append(f"{entry}: {error}")
     return faults
+
+
+def _compare(entry: str, file: Path, meta: dict[str, Any]) -> list[str]:
+    """Return what is wrong between a record and the chapter that made it."""
+    from vitlab import digest
+
+    chapter = _NOTEBOOKS.parent / meta["chapter"]
+    if not meta["chapter"] or not chapter.is_file():
+        return [f"{entry} names no chapter that made it; make it with make record."]
+    text = chapter.read_text(encoding="utf-8")
+    try:
+        calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call) and len(node.args) >= 2]
+    except SyntaxError as error:
+        return [f"{entry} cannot be compared: {chapter.name} is no Python at line {error.lineno}."]
+    asked = [tuple(ast.unparse(argument) for argument in call.args[:2]) for call in calls]
+    if (repr(file.parent.parent.name), meta["function"]) not in asked:
+        return [f"{entry} is asked for by no lab.record in {chapter.name}; delete it or ask for it."]
+    code = digest.digest(text, meta["function"], file.parent.name)
+    if names := digest.changed(meta["code"], code):
+        return [f"{entry} is stale: {', '.join(names)} changed since; make record makes it anew."]
+    return []

@@ -29,11 +29,16 @@ class Source:
         self.statements: dict[str, list[ast.stmt]] = {}
         self.imports: dict[str, tuple[str, str | None]] = {}
         for statement in ast.parse(text).body:
-            self.imports.update(_imports(statement, module))
-            for name in _bound_names(statement):
+            definition = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            if not definition:  # what a function imports inside is its own
+                self.imports.update(_imports(statement, module))
+            if _only_imports(statement):
+                continue
+            # A call on an imported module, torch.manual_seed() say, is no change of ours.
+            for name in _bound_names(statement) | (_changed_names(statement) - self.imports.keys()):
                 known = self.statements.setdefault(name, [])
-                if isinstance(statement, ast.FunctionDef | ast.ClassDef):
-                    known.clear()  # defined again: the last one counts
+                if definition or _is_set_anew(statement, name):
+                    known.clear()  # the last one counts: a reader runs a cell again
                 known.append(statement)
 
     @property
@@ -72,12 +77,9 @@ def digest(text: str, function: str, scale: str) -> dict[str, str]:
         key = f"{source.module}.{name}" if source.module else name
         if key in found or source.plumbing:
             continue
-        if name not in source.statements:
-            if name in source.imports:
-                queue.extend(_follow(source.imports[name], []))
-            continue
         if name in source.imports:  # an import is no definition: what it leads to is
             queue.extend(_follow(source.imports[name], []))
+        if name not in source.statements:
             continue
         statements = [_Normalise(scale).visit(ast.parse(ast.unparse(s))) for s in source.statements[name]]
         dumps = dict.fromkeys(_dump(s) for s in statements)  # a cell run twice binds a name twice, the same way
@@ -110,7 +112,7 @@ def _references(statement: ast.AST, source: Source) -> Iterator[tuple[Source, st
             continue
         if root.id in imports:
             yield from _follow(imports[root.id], chain)
-        elif root.id in source.statements:
+        if root.id in source.statements:
             yield source, root.id
 
 
@@ -126,8 +128,12 @@ def _follow(target: tuple[str, str | None], chain: list[str]) -> Iterator[tuple[
     source = _load(".".join(path[:depth]))
     if depth < len(path):
         yield source, path[depth]
-    else:  # the module itself is handed on: all of it counts
+    else:  # the module itself is handed on: all of it counts, and of a package all modules
         yield from ((source, name) for name in source.statements)
+        folder = _ROOT.joinpath(*source.module.split("."))
+        for file in sorted(folder.glob("*.py")):
+            if file.stem != "__init__":
+                yield from _follow((f"{source.module}.{file.stem}", None), [])
 
 
 def _module_file(module: str) -> Path | None:
@@ -140,6 +146,39 @@ def _load(module: str) -> Source:
     file = _module_file(module)
     assert file is not None
     return Source(file.read_text(encoding="utf-8"), module)
+
+
+def _only_imports(statement: ast.stmt) -> bool:
+    """Whether a statement does nothing but import, perhaps under a condition."""
+    if isinstance(statement, ast.If) and not statement.orelse:
+        return all(map(_only_imports, statement.body))
+    return isinstance(statement, ast.Import | ast.ImportFrom)
+
+
+def _changed_names(statement: ast.stmt) -> set[str]:
+    """Return the names whose objects a statement changes in place: `x.a = ...`, `x[k] = ...`, `x.add(...)`."""
+    changed: list[ast.expr] = []
+    for node in ast.walk(statement) if not isinstance(statement, ast.FunctionDef | ast.ClassDef) else ():
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+            changed.append(node.value)
+        elif isinstance(node, ast.Expr) and isinstance(getattr(node.value, "func", None), ast.Attribute):
+            changed.append(node.value.func.value)  # type: ignore[attr-defined]
+    names = set()
+    for root in changed:
+        while isinstance(root, ast.Attribute | ast.Subscript):
+            root = root.value
+        if isinstance(root, ast.Name):
+            names.add(root.id)
+    return names
+
+
+def _is_set_anew(statement: ast.stmt, name: str) -> bool:
+    """Whether a statement is `name = ...` without reading the old value."""
+    return (
+        isinstance(statement, ast.Assign)
+        and [getattr(target, "id", None) for target in statement.targets] == [name]
+        and name not in _global_names(ast.unparse(statement.value))
+    )
 
 
 def _imports(statement: ast.AST, module: str) -> dict[str, tuple[str, str | None]]:
@@ -161,6 +200,8 @@ def _imports(statement: ast.AST, module: str) -> dict[str, tuple[str, str | None
                 kept = package[: len(package) - node.level + 1]
                 parent = ".".join([*kept, *([node.module] if node.module else [])])
             for alias in node.names:
+                if alias.name == "*" and parent.split(".")[0] == _PACKAGE:
+                    raise ValueError(f"What `from {parent} import *` brings cannot be told; name what is used.")
                 bound[alias.asname or alias.name] = (parent, alias.name)
     return bound
 
@@ -195,7 +236,7 @@ def _dump(node: object) -> str:
 
 
 class _Normalise(ast.NodeTransformer):
-    """Drop docstrings and the messages of errors, and of `choose(...)` keep the branch of one scale."""
+    """Drop docstrings, the messages of errors, the other scales of `choose(...)`, the seeds of `record(...)`."""
 
     def __init__(self, scale: str) -> None:
         self.scale = scale
@@ -219,6 +260,8 @@ class _Normalise(ast.NodeTransformer):
         self.generic_visit(node)
         function = node.func
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+        if name == "record":  # how many seeds are drawn changes no seed's numbers
+            node.keywords = [keyword for keyword in node.keywords if keyword.arg != "seeds"]
         if name == "choose":
             for keyword in node.keywords:
                 if keyword.arg == self.scale:

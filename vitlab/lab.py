@@ -11,8 +11,12 @@ Every chapter opens with it:
 
 from __future__ import annotations
 
+import copy
+import json
+import operator
 import os
 import random
+import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -97,16 +101,16 @@ def record(
     mode = os.environ.get("VITLAB_RECORD", "auto")
     if mode not in ("auto", "load", "compute"):
         raise ValueError(f"VITLAB_RECORD is auto, load or compute, got {mode!r}; set it to one of them.")
-    wanted = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-    if not wanted or len(set(wanted)) != len(wanted):
-        raise ValueError(f"A record needs at least one seed, each once, got {wanted}; name them.")
+    wanted = _seeds(seeds)
     here, text = scale(), _source_of(measure)
-    code = digest.digest(text, measure.__name__, here)
+    code, frozen = digest.digest(text, measure.__name__, here), _frozen(config)
     files = {seed: records.seed_file(name, here, seed) for seed in wanted}
 
-    refresh = mode == "compute" or (mode == "auto" and here == "smoke")
+    def stale_in(some: Iterable[int]) -> list[str]:
+        return _stale([files[seed] for seed in some], code, frozen)
+
     missing = [seed for seed, file in files.items() if not file.exists()]
-    stale = _stale(files, code, config)
+    stale = stale_in(wanted)
     if mode == "load" and missing:
         raise records.MissingRecord(
             f"Seeds {missing} of {name} are not recorded at {here} scale; "
@@ -117,39 +121,47 @@ def record(
             f"The record {name} at {here} scale is stale: {', '.join(stale)} changed since; "
             f"make record CHAPTER=... SCALE={here} makes it anew."
         )
-    if refresh and stale:
-        missing = [seed for seed, file in files.items() if not file.exists() or _stale({seed: file}, code, config)]
-        stale = []
+    if mode == "compute" or (mode == "auto" and here == "smoke"):
+        missing = [seed for seed in wanted if seed in missing or stale_in([seed])]
     if missing:
         _compute(name, measure, missing, files, code, config)
-        if here != "smoke":
-            records.update_manifest()
+        stale = stale_in(wanted)
     values, meta = records.stack(name, here, files)
     return records.Record(name, here, wanted, values, tuple(meta), tuple(stale))
 
 
-def _stale(files: Mapping[int, Path], code: Mapping[str, str], config: Mapping[str, Any]) -> list[str]:
+def _seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
+    """Return which seeds are wanted, as plain integers, each once."""
+    try:
+        wanted = tuple(operator.index(s) for s in (range(seeds) if isinstance(seeds, int) else seeds))
+    except TypeError:
+        raise ValueError(f"Seeds are a count or whole numbers, got {seeds!r}; name them.") from None
+    if not wanted or len(set(wanted)) != len(wanted):
+        raise ValueError(f"A record needs at least one seed, each once, got {wanted}; name them.")
+    return wanted
+
+
+def _frozen(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a configuration as the record keeps it, so that what is compared is what was stored."""
+    try:
+        return json.loads(json.dumps(config, default=lambda value: value.tolist()))
+    except (TypeError, ValueError, AttributeError):
+        raise ValueError(f"A configuration is numbers, text and lists or dicts of them, got {config!r}.") from None
+
+
+def _stale(files: Iterable[Path], code: Mapping[str, str], frozen: Mapping[str, Any]) -> list[str]:
     """Return the names of what changed since any of these seeds was made."""
     from vitlab import digest, records
 
     names: dict[str, None] = {}
-    for file in files.values():
+    for file in files:
         if file.exists():
             meta = records.read(file)[1]
             names.update(dict.fromkeys(digest.changed(meta["code"], dict(code))))
-            names.update(
-                dict.fromkeys(
-                    k
-                    for k in config.keys() | meta["config"].keys()
-                    if meta["config"].get(k) != _plain(config.get(k))
-                )
-            )
+            both = frozen.keys() | meta["config"].keys()
+            pairs = ((key, meta["config"].get(key, ...), frozen.get(key, ...)) for key in sorted(both))
+            names.update(dict.fromkeys(key for key, old, new in pairs if old != new))
     return list(names)
-
-
-def _plain(value: Any) -> Any:
-    """Return a value as JSON gives it back: tuples become lists."""
-    return [_plain(v) for v in value] if isinstance(value, tuple | list) else value
 
 
 def _compute(
@@ -166,38 +178,43 @@ def _compute(
 
     from vitlab import records
 
-    def written(seed: int) -> int | None:
-        return files[seed].stat().st_mtime_ns if files[seed].exists() else None
+    frozen, chapter = _frozen(config), _chapter()
 
-    bar = tqdm(total=len(missing), desc=f"{name} ({scale()})", unit="seed")
-    before = {seed: written(seed) for seed in missing}
+    def done(file: Path) -> bool:
+        """Whether another process has made this seed meanwhile, from the same code and configuration."""
+        return file.exists() and not _stale([file], code, frozen)
+
     waiting = list(missing)
     patience = 0.0  # seconds to wait for a lock: none while other seeds are free
-    with bar:
+    with tqdm(total=len(missing), desc=f"{name} ({scale()})", unit="seed") as bar:
         while waiting:
             seed = waiting.pop(0)
             file = files[seed]
-            file.parent.mkdir(parents=True, exist_ok=True)
             try:
-                with FileLock(file.with_suffix(".lock"), timeout=patience):
-                    if written(seed) == before[seed]:  # else another process has made it meanwhile
-                        seed_everything(seed)
-                        begun = time.perf_counter()
-                        values = measure(seed, **config)
-                        spent = time.perf_counter() - begun
-                        records.write(
-                            file, values, records.describe(spent, code, config, measure.__name__, _chapter())
-                        )
-                    bar.update()
+                file.parent.mkdir(parents=True, exist_ok=True)
+                lock = FileLock(file.with_suffix(".lock"), timeout=patience)
+                lock.acquire()
             except Timeout:
                 waiting.append(seed)
                 patience = 1.0
+                continue
+            except OSError as error:
+                raise records.unwritable(file, error) from error
+            try:
+                if not done(file):
+                    seed_everything(seed)
+                    begun = time.perf_counter()
+                    values = measure(seed, **copy.deepcopy(dict(config)))
+                    spent = time.perf_counter() - begun
+                    meta = records.describe(spent, code, frozen, measure.__name__, chapter)
+                    records.write(file, values, meta)
+                bar.update()
             except KeyboardInterrupt:
-                print(
-                    f"Interrupted: {bar.n} of {len(missing)} seeds are kept; run this again to go on.",
-                    file=sys.stderr,
-                )
+                kept = f"{bar.n} of {len(missing)} seeds are kept"
+                print(f"Interrupted: {kept}; run this again to go on.", file=sys.stderr)
                 raise
+            finally:
+                lock.release()
 
 
 def _chapter() -> str:
@@ -219,7 +236,10 @@ def _source_of(measure: Callable[..., Any]) -> str:
 
         shell = get_ipython()
         if shell is not None:
-            cells = (shell.input_transformer_manager.transform_cell(c) for c in shell.user_ns["In"])
+            plain = (
+                re.sub(r"\A%%(time|capture)\b.*\n", "", cell) for cell in shell.history_manager.input_hist_raw
+            )
+            cells = (shell.input_transformer_manager.transform_cell(cell) for cell in plain)
             return "\n".join(cell for cell in cells if _parses(cell))
     file = getattr(module, "__file__", None)
     if not file:

@@ -110,8 +110,8 @@ def seed_file(name: str, scale: str, seed: int) -> Path:
     """Return where one seed of a record stands."""
     if not name or not all(c.isalnum() or c in "_-" for c in name):
         raise ValueError(f"A record's name is letters, digits, - and _, got {name!r}; choose another name.")
-    if seed < 0:
-        raise ValueError(f"A seed is 0 or more, got {seed}; choose another seed.")
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"A seed is a whole number from 0 to 4294967295, got {seed}; choose another.")
     return root() / name / scale / f"seed-{seed:03d}.npz"
 
 
@@ -122,11 +122,15 @@ def write(file: Path, values: Mapping[str, Any], meta: Mapping[str, Any]) -> Non
         ValueError: a value is not numeric, not finite, or nothing was measured.
         OSError: the disk is full or read-only; what stood there before still stands.
     """
-    if not values:
-        raise ValueError("The measurement returned nothing; return a dict of names to numbers or arrays.")
+    if not isinstance(values, Mapping) or not values:
+        raise ValueError(f"A measurement returns a dict of names to numbers or arrays, got {values!r:.80}.")
     arrays: dict[str, np.ndarray] = {}
     for key, value in values.items():
-        array = np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
+        if not isinstance(key, str) or key in ("file", "allow_pickle", _META):
+            raise ValueError(
+                f"What was measured has a name, and not a reserved one, got {key!r}; name it otherwise."
+            )
+        array = _array(key, value)
         if array.dtype.kind not in "biuf":
             raise ValueError(f"A record holds numbers, {key!r} is {array.dtype}; return arrays or plain numbers.")
         if not np.isfinite(array).all():
@@ -142,14 +146,33 @@ def write(file: Path, values: Mapping[str, Any], meta: Mapping[str, Any]) -> Non
             np.savez_compressed(stream, **arrays)  # type: ignore[arg-type]
             stream.flush()
             os.fsync(stream.fileno())
+        # Unlisted while it is exchanged: a kill here leaves a file that can be read, not one that seems forged.
+        _list(file, None)
         os.replace(part, file)
+        _list(file, meta)
     except OSError as error:
-        raise OSError(
-            f"The record {file.name} could not be written to {file.parent} ({error.strerror or error}); "
-            "free some space or set VITLAB_RECORDS to a folder that can be written."
-        ) from error
+        raise unwritable(file, error) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+def unwritable(file: Path, error: OSError) -> OSError:
+    """Return the sentence for a record that cannot be written."""
+    return OSError(
+        f"The record {file.name} could not be written to {file.parent} ({error.strerror or error}); "
+        "free some space or set VITLAB_RECORDS to a folder that can be written."
+    )
+
+
+def _array(key: str, value: Any) -> np.ndarray:
+    """Return a value as an array; tensors come from any device, and half-precision ones numpy lacks as float32."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu()
+        value = value.float() if str(value.dtype) == "torch.bfloat16" else value
+    try:
+        return np.asarray(value)
+    except ValueError:
+        raise ValueError(f"{key!r} is ragged, an array has rows of one length; pad it or split it.") from None
 
 
 def read(file: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -164,16 +187,19 @@ def read(file: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
             f"The record {_entry(file)} is not the file that data/manifest.json lists; "
             "restore it with git, or delete it and record it again."
         )
+    return _load(file)
+
+
+def _load(file: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Read one seed as it stands."""
     try:
         with np.load(file, allow_pickle=False) as stored:
             arrays = {key: stored[key] for key in stored.files}
         meta = json.loads(str(arrays.pop(_META)))
-    except (OSError, ValueError, KeyError, EOFError) as error:
+        if not isinstance(meta["code"], dict) or not isinstance(meta["config"], dict):
+            raise ValueError("no record")
+    except Exception as error:  # a damaged archive raises zipfile's, zlib's and numpy's own kinds
         raise _damaged(file) from error
-    except Exception as error:  # zipfile and zlib raise their own kinds for a truncated archive
-        if type(error).__module__ in ("zipfile", "zlib"):
-            raise _damaged(file) from error
-        raise
     return arrays, meta
 
 
@@ -238,37 +264,64 @@ def sha256(file: Path) -> str:
 
 
 def _entry(file: Path) -> str:
-    return file.resolve().relative_to(root().resolve()).as_posix()
+    """Return a file's name in the manifest; links inside the folder of records are not followed."""
+    return Path(os.path.abspath(file)).relative_to(os.path.abspath(root())).as_posix()
 
 
 def manifest() -> dict[str, dict[str, Any]]:
-    """Return the manifest of the folder of records; empty where there is none."""
+    """Return the manifest of the folder of records; empty where there is none.
+
+    Raises:
+        ValueError: it is there and cannot be read.
+    """
     file = root() / "manifest.json"
-    return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if not file.is_file():
+        return {}
+    try:
+        listed = json.loads(file.read_text(encoding="utf-8"))
+        if not all("sha256" in entry for entry in listed.values()):
+            raise ValueError("no manifest")
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(
+            f"{file.name} beside the records is damaged; restore it with git or run make manifest."
+        ) from error
+    return listed
 
 
 def update_manifest() -> dict[str, dict[str, Any]]:
-    """List every record but those at smoke scale, which are never committed, and write the manifest."""
+    """List every record but those at smoke scale, which are never committed, whatever was listed before.
+
+    Raises:
+        ValueError: a record is damaged.
+    """
+    found = {file: _load(file)[1] for file in sorted(root().glob("*/*/seed-*.npz"))}
+    (root() / "manifest.json").unlink(missing_ok=True)
+    for file, meta in found.items():
+        _list(file, meta)
+    return manifest()
+
+
+def _list(file: Path, meta: Mapping[str, Any] | None) -> None:
+    """Enter one file in the manifest, or take it out; other entries stay as they are."""
     from filelock import FileLock
 
-    root().mkdir(parents=True, exist_ok=True)
+    if file.parent.name == "smoke":
+        return
     with FileLock(root() / "manifest.lock"):
-        listed: dict[str, dict[str, Any]] = {}
-        for file in sorted(root().glob("*/*/seed-*.npz")):
-            if file.parent.name == "smoke":
-                continue
-            with np.load(file, allow_pickle=False) as stored:
-                meta = json.loads(str(stored[_META]))
+        listed = manifest()
+        if meta is None and listed.pop(_entry(file), None) is None:
+            return
+        if meta is not None:
+            kept = ("chapter", "function", "made", "seconds", "hardware", "config")
             listed[_entry(file)] = {
                 "sha256": sha256(file),
                 "bytes": file.stat().st_size,
-                **{key: meta[key] for key in ("chapter", "made", "seconds", "hardware", "config")},
+                **{key: meta[key] for key in kept},
                 "code": combined(meta["code"]),
             }
         part = root() / f"manifest.{os.getpid()}.part"
         part.write_text(json.dumps(listed, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         os.replace(part, root() / "manifest.json")
-    return listed
 
 
 def versions_line() -> str:

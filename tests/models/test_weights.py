@@ -62,6 +62,13 @@ def test_a_truncated_checkpoint_is_one_sentence(checkpoint, tmp_path):
         ),
         (lambda s: s.update(extra=torch.zeros(2)), r"has extra \(2,\), which the model lacks"),
         (lambda s: s["head.bias"].fill_(float("nan")), "head.bias holds values that are not finite"),
+        (
+            lambda s: s.update({"head.bias": torch.full((5,), 1e300, dtype=torch.float64)}),
+            "head.bias holds values",
+        ),
+        (lambda s: s.update({"head.bias": torch.zeros(5, dtype=torch.int8)}), "head.bias should be torch.float32"),
+        (lambda s: s.update({"head.bias": [0.0] * 5}), r"head.bias should be \(5,\), the checkpoint has \(\)"),
+        (lambda s: s.update(epoch=3), r"has epoch \(\), which the model lacks"),
     ],
 )
 def test_a_foreign_checkpoint_names_the_first_difference_and_changes_nothing(change, says):

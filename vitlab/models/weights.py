@@ -52,19 +52,24 @@ def load(model: nn.Module, state: Mapping[str, Tensor]) -> None:
     for name, weight in own.items():
         if name not in state:
             raise ValueError(f"The checkpoint lacks {name} {tuple(weight.shape)}; load one of the same layout.")
-        if state[name].shape != weight.shape:
+        shape = tuple(getattr(state[name], "shape", ()))
+        if shape != tuple(weight.shape):
             raise ValueError(
-                f"{name} should be {tuple(weight.shape)}, the checkpoint has {tuple(state[name].shape)}; "
+                f"{name} should be {tuple(weight.shape)}, the checkpoint has {shape}; "
                 "build the model with the checkpoint's sizes."
             )
-        if not torch.isfinite(state[name]).all():
+        if not isinstance(state[name], Tensor) or state[name].is_floating_point() != weight.is_floating_point():
+            raise ValueError(
+                f"{name} should be {weight.dtype}, the checkpoint has another kind; load another file."
+            )
+        if not torch.isfinite(state[name].to(weight.dtype)).all():
             raise ValueError(
                 f"{name} holds values that are not finite; the checkpoint is damaged, fetch it again."
             )
     unknown = next((name for name in state if name not in own), None)
     if unknown is not None:
         raise ValueError(
-            f"The checkpoint has {unknown} {tuple(state[unknown].shape)}, which the model lacks; "
+            f"The checkpoint has {unknown} {tuple(getattr(state[unknown], 'shape', ()))}, which the model lacks; "
             "load one of the same layout."
         )
     model.load_state_dict(dict(state))
