@@ -653,9 +653,8 @@ show.say(
 
 def shuffle(images, patch, order):
     """Deal out the patches of images (batch, 3, height, width) in another order."""
-    pieces = F.unfold(
-        images, patch, stride=patch
-    )  # (batch, 3 * patch * patch, patches)
+    # (batch, 3 * patch * patch, patches)
+    pieces = F.unfold(images, patch, stride=patch)
     return F.fold(pieces[:, :, order], images.shape[2:], patch, stride=patch)
 
 
@@ -886,9 +885,8 @@ def geometry(seed):
                     mode,
                     relative_to="variation",
                 )
-                out[f"{key}.error.{mode}"] = error.T.astype(
-                    np.float32
-                )  # (images, shifts)
+                # (images, shifts)
+                out[f"{key}.error.{mode}"] = error.T.astype(np.float32)
                 out[f"{key}.flips.{mode}"] = equivariance.prediction_flips(
                     model, images, SHIFTS, mode
                 ).T
@@ -898,9 +896,8 @@ def geometry(seed):
                 )
                 for depth in range(DEPTH + 1)
             ]
-            out[f"{key}.field"] = np.stack(fields).astype(
-                np.float32
-            )  # (depths, 32, 32)
+            # (depths, 32, 32)
+            out[f"{key}.field"] = np.stack(fields).astype(np.float32)
             out[f"{key}.width"] = [
                 receptive.gaussian_width(field) for field in fields
             ]
@@ -908,9 +905,8 @@ def geometry(seed):
             if kind != "cnn":
                 seen = look(model, spread(images, 100))
                 out[f"{key}.distance"], out[f"{key}.entropy"] = seen
-            if (
-                kind == "vit"
-            ):  # an empty image: patches differ by their positions alone
+            # On an empty image patches differ by their positions alone.
+            if kind == "vit":
                 out[f"{key}.blank"] = look(model, torch.zeros(1, 3, 32, 32))[0]
     return out
 
