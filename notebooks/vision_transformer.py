@@ -239,33 +239,26 @@ class Attention(nn.Module):
 
     def forward(self, x):
         B, N, D = x.shape
-        qkv = (
-            self.qkv(x)
-            .reshape(B, N, 3, self.heads, D // self.heads)
-            .permute(2, 0, 3, 1, 4)
-        )
-        q, k, v = qkv  # each (batch, heads, tokens, head width)
-        A = (q @ k.transpose(-2, -1) / (D // self.heads) ** 0.5).softmax(
-            -1
-        )  # (batch, heads, tokens, tokens)
-        return self.proj(
-            (A @ v).transpose(1, 2).reshape(B, N, D)
-        )  # heads side by side again
+        d = D // self.heads
+        # Three of (batch, heads, tokens, d): queries, keys, values.
+        q, k, v = self.qkv(x).reshape(B, N, 3, self.heads, d).permute(2, 0, 3, 1, 4)
+        # (batch, heads, tokens, tokens): equation (2.1)
+        A = (q @ k.transpose(-2, -1) / d**0.5).softmax(-1)
+        # (batch, tokens, D): heads side by side again
+        return self.proj((A @ v).transpose(1, 2).reshape(B, N, D))
 
 
 class Block(nn.Module):
     def __init__(self, dim, heads):
         super().__init__()
-        self.norm1, self.norm2 = (
-            nn.LayerNorm(dim, eps=1e-6),
-            nn.LayerNorm(dim, eps=1e-6),
-        )
+        self.norm1 = nn.LayerNorm(dim, eps=1e-6)
         self.attn = Attention(dim, heads)
-        self.mlp = nn.ModuleDict(
-            {"fc1": nn.Linear(dim, 4 * dim), "fc2": nn.Linear(4 * dim, dim)}
-        )
+        self.norm2 = nn.LayerNorm(dim, eps=1e-6)
+        self.mlp = nn.ModuleDict()
+        self.mlp["fc1"] = nn.Linear(dim, 4 * dim)
+        self.mlp["fc2"] = nn.Linear(4 * dim, dim)
 
-    def forward(self, x):
+    def forward(self, x):  # equation (2.3)
         x = x + self.attn(self.norm1(x))
         return x + self.mlp.fc2(F.gelu(self.mlp.fc1(self.norm2(x))))
 
@@ -281,18 +274,15 @@ class FromScratch(nn.Module):
         self.head = nn.Linear(dim, classes)
 
     def forward(self, images):  # (batch, 3, side, side)
-        x = (
-            self.patch_embed.proj(images).flatten(2).transpose(1, 2)
-        )  # (batch, patches, dim)
-        x = (
-            torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
-            + self.pos_embed
-        )
+        # (batch, patches, dim): equation (1.1)
+        x = self.patch_embed.proj(images).flatten(2).transpose(1, 2)
+        # (batch, 1 + patches, dim): equation (1.2)
+        x = torch.cat([self.cls_token.expand(len(x), -1, -1), x], dim=1)
+        x = x + self.pos_embed
         for block in self.blocks:
             x = block(x)
-        return self.head(
-            self.norm(x)[:, 0]
-        )  # (batch, classes): the class token speaks for all
+        # (batch, classes): the class token speaks for all
+        return self.head(self.norm(x)[:, 0])
 
 
 # %% [markdown]
@@ -498,9 +488,8 @@ def train_three(seed):
     classes = int(labels.max()) + 1
     out = {"answers": answers, "classes": classes}
     for kind in KINDS:
-        lab.seed_everything(
-            seed
-        )  # weights first, then the order of images, from this
+        # From here first the weights are drawn, then the order of images.
+        lab.seed_everything(seed)
         model = build(kind, classes)
         losses = train(model, images, labels, STEPS)
         vector = pack(model)
