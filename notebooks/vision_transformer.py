@@ -101,11 +101,7 @@ lab.start(seed=0)
 
 # %% tags=["hide-input"]
 photos = data.load("photos", size=224)
-photo = (
-    photos.images[list(photos.classes).index("astronaut")]
-    if "astronaut" in photos.classes
-    else photos.images[0]
-)
+photo = photos.images[photos.classes.index("astronaut")]
 
 
 def cut(image, patch, gap):
@@ -147,9 +143,7 @@ convolution = nn.Conv2d(3, D, kernel_size=p, stride=p)
 by_convolution = convolution(image[None]).flatten(2).transpose(1, 2)[0]  # (196, 384)
 
 patches = image.unfold(1, p, p).unfold(2, p, p)  # (3, 14, 14, 16, 16)
-rows = patches.permute(1, 2, 0, 3, 4).reshape(
-    196, 3 * p * p
-)  # (196, 768), one row a patch
+rows = patches.permute(1, 2, 0, 3, 4).reshape(196, 3 * p * p)  # one row a patch
 by_matrix = rows @ convolution.weight.flatten(1).T + convolution.bias  # (196, 384)
 
 print(
