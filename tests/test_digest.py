@@ -42,6 +42,7 @@ def package(tmp_path, monkeypatch):
     """A small package that stands where vitlab stands, and a function to change one of its files."""
     monkeypatch.setattr(digest, "_ROOT", tmp_path)
     digest._load.cache_clear()
+    digest._texts.clear()
     folder = tmp_path / "vitlab" / "fake"
     folder.mkdir(parents=True)
     files = {
@@ -60,10 +61,12 @@ def package(tmp_path, monkeypatch):
         assert old in file.read_text()
         file.write_text(file.read_text().replace(old, new))
         digest._load.cache_clear()
+        digest._texts.clear()  # another run
         return digest.changed(before, digest.digest(CHAPTER, "measure", "laptop"))
 
     yield change
     digest._load.cache_clear()
+    digest._texts.clear()
 
 
 def test_it_follows_imports_to_the_bottom(package):

@@ -16,7 +16,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from vitlab import cli, lab, records
+from vitlab import cli, digest, lab, records
 
 CHAPTER = '''
 """A chapter in small."""
@@ -50,6 +50,7 @@ def write_chapter(tmp_path, monkeypatch):
         file.write_text(text)
         spec = importlib.util.spec_from_file_location("small_chapter", file)
         module = importlib.util.module_from_spec(spec)
+        digest._texts.pop(file, None)  # another run
         monkeypatch.setitem(sys.modules, "small_chapter", module)
         spec.loader.exec_module(module)
         return module
@@ -232,6 +233,23 @@ class TestSharedFolder:
         stop.unlink()
         assert lab.record("small", sys.modules["small_chapter"].measure, seeds=2)["value"].tolist() == [3, 4]
         assert measured(tmp_path) == [0, 1, 0, 1, 1]
+
+    def test_code_edited_while_a_run_goes_on_gets_no_credit(self, write_chapter, tmp_path):
+        """The second record of the first run was made by the code that run began with."""
+        write_chapter()
+        script = tmp_path / "notebooks" / "small.py"
+        script.write_text(
+            CHAPTER.replace("STEPS = lab", "lab.start()\nSTEPS = lab")
+            + "\nlab.record('one', measure, seeds=1)\n"
+            + "text = Path(__file__).read_text()\n"
+            + "Path(__file__).write_text(text.replace('x * STEPS', 'x + STEPS'))\n"
+            + "print(lab.record('two', measure, seeds=1).stale)\n"
+        )
+        run = [
+            subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True).stdout
+            for _ in range(2)
+        ]
+        assert [out.splitlines()[-1] for out in run] == ["()", "('helper',)"]
 
     def test_recording_one_thing_vouches_for_no_other(self, write_chapter):
         chapter = write_chapter()

@@ -19,6 +19,7 @@ PLUMBING = True  # a change here cannot change a recorded number
 
 _ROOT = Path(__file__).resolve().parent.parent
 _PACKAGE = "vitlab"
+_texts: dict[Path, str] = {}  # as they were when the run began: that is the code that runs
 
 
 class Source:
@@ -89,6 +90,19 @@ def digest(text: str, function: str, scale: str) -> dict[str, str]:
     return found
 
 
+def snapshot(*chapters: Path) -> None:
+    """Remember the package and these chapters as they are: what is edited later does not run in this run."""
+    for file in (*_ROOT.joinpath(_PACKAGE).rglob("*.py"), *chapters):
+        text_of(file)
+
+
+def text_of(file: Path) -> str:
+    """Return a file's text as it was when first asked for."""
+    if file not in _texts:
+        _texts[file] = file.read_text(encoding="utf-8")
+    return _texts[file]
+
+
 def changed(old: dict[str, str], new: dict[str, str]) -> list[str]:
     """Return the names whose code differs between two fingerprints, or that only one of them has."""
     return sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
@@ -145,7 +159,7 @@ def _module_file(module: str) -> Path | None:
 def _load(module: str) -> Source:
     file = _module_file(module)
     assert file is not None
-    return Source(file.read_text(encoding="utf-8"), module)
+    return Source(text_of(file), module)
 
 
 def _only_imports(statement: ast.stmt) -> bool:

@@ -67,10 +67,12 @@ def seed_everything(seed: int) -> None:
 
 
 def start(seed: int = 0) -> None:
-    """Open a chapter: seed everything, and say on one line where and at which scale it runs."""
-    from vitlab import records
+    """Open a chapter: seed everything, note the code as it is, and say where and at which scale it runs."""
+    from vitlab import digest, records
 
     seed_everything(seed)
+    chapter = getattr(sys.modules["__main__"], "__file__", None)
+    digest.snapshot(*([Path(chapter)] if chapter and Path(chapter).is_file() else []))
     print(f"scale {scale()} | device {device()} | seed {seed} | {records.versions_line()}")
 
 
@@ -225,6 +227,8 @@ def _chapter() -> str:
 
 def _source_of(measure: Callable[..., Any]) -> str:
     """Return the text that defines `measure`: all cells run so far in a notebook, else its file."""
+    from vitlab import digest
+
     module = sys.modules.get(getattr(measure, "__module__", ""), None)
     if getattr(measure, "__qualname__", "<") != getattr(measure, "__name__", ">"):
         raise ValueError(
@@ -246,7 +250,7 @@ def _source_of(measure: Callable[..., Any]) -> str:
         raise ValueError(
             "A measurement is defined in a notebook or a file, not at a bare prompt; write it to one."
         )
-    return Path(file).read_text(encoding="utf-8")
+    return digest.text_of(Path(file))
 
 
 def _parses(cell: str) -> bool:

@@ -8,7 +8,6 @@ committed file with its sha256.
 from __future__ import annotations
 
 import datetime
-import hashlib
 import html
 import json
 import os
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from vitlab.manifest import combined, enter, entry, manifest, root, sha256
 
 PLUMBING = True  # a change here cannot change a recorded number
 
@@ -94,18 +95,6 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"
 
 
-def combined(code: Mapping[str, str]) -> str:
-    """Return one short fingerprint for a whole table of them."""
-    return hashlib.sha256(json.dumps(dict(sorted(code.items()))).encode()).hexdigest()[:10]
-
-
-def root() -> Path:
-    """Return the folder of records: `$VITLAB_RECORDS`, else `data/` beside the package."""
-    if chosen := os.environ.get("VITLAB_RECORDS"):
-        return Path(chosen)
-    return Path(__file__).resolve().parent.parent / "data"
-
-
 def seed_file(name: str, scale: str, seed: int) -> Path:
     """Return where one seed of a record stands."""
     if not name or not all(c.isalnum() or c in "_-" for c in name):
@@ -147,9 +136,9 @@ def write(file: Path, values: Mapping[str, Any], meta: Mapping[str, Any]) -> Non
             stream.flush()
             os.fsync(stream.fileno())
         # Unlisted while it is exchanged: a kill here leaves a file that can be read, not one that seems forged.
-        _list(file, None)
+        enter(file, None)
         os.replace(part, file)
-        _list(file, meta)
+        enter(file, meta)
     except OSError as error:
         raise unwritable(file, error) from error
     finally:
@@ -181,10 +170,10 @@ def read(file: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     Raises:
         ValueError: the file is damaged, or not what the manifest lists.
     """
-    listed = manifest().get(_entry(file))
+    listed = manifest().get(entry(file))
     if listed is not None and listed["sha256"] != sha256(file):
         raise ValueError(
-            f"The record {_entry(file)} is not the file that data/manifest.json lists; "
+            f"The record {entry(file)} is not the file that data/manifest.json lists; "
             "restore it with git, or delete it and record it again."
         )
     return _load(file)
@@ -257,37 +246,6 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
-def sha256(file: Path) -> str:
-    """Return the sha256 of a file."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _entry(file: Path) -> str:
-    """Return a file's name in the manifest; links inside the folder of records are not followed."""
-    return Path(os.path.abspath(file)).relative_to(os.path.abspath(root())).as_posix()
-
-
-def manifest() -> dict[str, dict[str, Any]]:
-    """Return the manifest of the folder of records; empty where there is none.
-
-    Raises:
-        ValueError: it is there and cannot be read.
-    """
-    file = root() / "manifest.json"
-    if not file.is_file():
-        return {}
-    try:
-        listed = json.loads(file.read_text(encoding="utf-8"))
-        if not all("sha256" in entry for entry in listed.values()):
-            raise ValueError("no manifest")
-    except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError(
-            f"{file.name} beside the records is damaged; restore it with git or run make manifest."
-        ) from error
-    return listed
-
-
 def update_manifest() -> dict[str, dict[str, Any]]:
     """List every record but those at smoke scale, which are never committed, whatever was listed before.
 
@@ -297,31 +255,8 @@ def update_manifest() -> dict[str, dict[str, Any]]:
     found = {file: _load(file)[1] for file in sorted(root().glob("*/*/seed-*.npz"))}
     (root() / "manifest.json").unlink(missing_ok=True)
     for file, meta in found.items():
-        _list(file, meta)
+        enter(file, meta)
     return manifest()
-
-
-def _list(file: Path, meta: Mapping[str, Any] | None) -> None:
-    """Enter one file in the manifest, or take it out; other entries stay as they are."""
-    from filelock import FileLock
-
-    if file.parent.name == "smoke":
-        return
-    with FileLock(root() / "manifest.lock"):
-        listed = manifest()
-        if meta is None and listed.pop(_entry(file), None) is None:
-            return
-        if meta is not None:
-            kept = ("chapter", "function", "made", "seconds", "hardware", "config")
-            listed[_entry(file)] = {
-                "sha256": sha256(file),
-                "bytes": file.stat().st_size,
-                **{key: meta[key] for key in kept},
-                "code": combined(meta["code"]),
-            }
-        part = root() / f"manifest.{os.getpid()}.part"
-        part.write_text(json.dumps(listed, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        os.replace(part, root() / "manifest.json")
 
 
 def versions_line() -> str:
