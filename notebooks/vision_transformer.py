@@ -117,8 +117,9 @@ def cut(image, patch, gap):
     return out
 
 
-pieces = cut(photo, 16, 4)
-whole = np.asarray(Image.fromarray(photo).resize(pieces.shape[1::-1]))
+large = photo.repeat(2, axis=0).repeat(2, axis=1)
+pieces = cut(large, 32, 8)
+whole = np.asarray(Image.fromarray(large).resize(pieces.shape[1::-1]))
 show.images(
     [whole, pieces],
     titles=["224 x 224 pixels", "14 x 14 patches of 16 x 16 pixels"],
@@ -205,10 +206,11 @@ show.table(
     header=[
         "head width",
         "variance of q·k",
-        "share of the best key, unscaled",
-        "share of the best key, scaled",
+        "best key, unscaled",
+        "best key, scaled",
     ],
-    caption="Random queries and keys. The variance is the width, as (2.2) says; only the scaled softmax stays soft.",
+    caption="Random queries and keys: the variance of their products, and the share of attention that the best key gets. "
+    "The variance is the width, as (2.2) says; only the scaled softmax stays soft.",
 )
 
 # %% [markdown]
