@@ -128,9 +128,10 @@ show.images(
 )
 
 # %% [markdown]
-# With $x_n \in \mathbb{R}^{3p^2}$ the pixels of patch $n$, its token is
+# An image of $H \times W$ pixels has $N = HW/p^2$ patches. With $x_n \in \mathbb{R}^{3p^2}$ the pixels of patch $n$, its
+# token is
 #
-# $$ z_n = E\,x_n + b, \qquad E \in \mathbb{R}^{D \times 3p^2}, \quad n = 1, \dots, N, \quad N = HW/p^2. \tag{1.1} $$
+# $$ z_n = E\,x_n + b, \qquad E \in \mathbb{R}^{D \times 3p^2}, \qquad n = 1, \dots, N. \tag{1.1} $$
 #
 # Every patch is multiplied by the same $E$. That is a convolution whose stride equals its kernel, and this is how it
 # is computed in practice. The next cell does it both ways.
