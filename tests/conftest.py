@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,3 +20,16 @@ def browser() -> Iterator[Any]:
     """Chromium, started when the first test asks for it."""
     with launched() as running:
         yield running
+
+
+@pytest.fixture(scope="session", autouse=True)
+def records_untouched() -> Iterator[None]:
+    """No test may leave anything in the course's own records, where the next check would find it."""
+
+    def there() -> dict[Path, int]:
+        files = (Path(__file__).resolve().parents[1] / "data").rglob("*.[jn][sp]*")
+        return {file: file.stat().st_mtime_ns for file in files if "smoke" not in file.parts}
+
+    before = there()
+    yield
+    assert there() == before
