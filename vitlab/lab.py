@@ -126,7 +126,7 @@ def record(
     if mode == "compute" or (mode == "auto" and here == "smoke"):
         missing = [seed for seed in wanted if seed in missing or stale_in([seed])]
     if missing:
-        _compute(name, measure, missing, files, code, config)
+        _compute(name, measure, missing, files, code, config, frozen)
         stale = stale_in(wanted)
     values, meta = records.stack(name, here, files)
     return records.Record(name, here, wanted, values, tuple(meta), tuple(stale))
@@ -173,14 +173,13 @@ def _compute(
     files: Mapping[int, Path],
     code: Mapping[str, str],
     config: Mapping[str, Any],
+    frozen: Mapping[str, Any],
 ) -> None:
     """Compute the missing seeds, keeping each at once; a seed that another process holds is left to it."""
     from filelock import FileLock, Timeout
     from tqdm.auto import tqdm
 
     from vitlab import records
-
-    frozen, chapter = _frozen(config), _chapter()
 
     def done(file: Path) -> bool:
         """Whether another process has made this seed meanwhile, from the same code and configuration."""
@@ -208,7 +207,7 @@ def _compute(
                     begun = time.perf_counter()
                     values = measure(seed, **copy.deepcopy(dict(config)))
                     spent = time.perf_counter() - begun
-                    meta = records.describe(spent, code, frozen, measure.__name__, chapter)
+                    meta = records.describe(spent, code, frozen, measure.__name__, _chapter())
                     records.write(file, values, meta)
                 bar.update()
             except KeyboardInterrupt:

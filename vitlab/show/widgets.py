@@ -86,9 +86,7 @@ def slider(
     Raises ValueError when there are fewer than two values, when alt text or value reads the same for two frames,
     and as `show.figure` does.
     """
-    values = list(values)
-    if len(values) < 2:
-        raise ValueError(f"A slider needs at least two values, not {len(values)}: use show.figure for one.")
+    values = _several(values)
     page.sentence(label, "A slider's label")
     alts = [_said(alt, value, "alt text") for value in values]
     texts = [_said(text, value, "value") for value in values]
@@ -126,9 +124,7 @@ def interact(
         return slider(draw, values, label=label, alt=alt, caption=caption, size=size, text=text)
     import ipywidgets
 
-    values = list(values)
-    if len(values) < 2:
-        raise ValueError(f"A slider needs at least two values, not {len(values)}: use show.figure for one.")
+    values = _several(values)
     control = ipywidgets.SelectionSlider(
         options=[(_said(text, value, "value"), place) for place, value in enumerate(values)],
         description=page.plain(page.sentence(label, "A slider's label")),
@@ -151,6 +147,14 @@ def live() -> bool:
     from IPython import get_ipython
 
     return hasattr(get_ipython(), "kernel")
+
+
+def _several(values: Sequence[Any]) -> list[Any]:
+    """List the values of a slider; one alone is no choice."""
+    values = list(values)
+    if len(values) < 2:
+        raise ValueError(f"A slider needs at least two values, not {len(values)}: use show.figure for one.")
+    return values
 
 
 def _said(how: str | Callable[[Any], str], value: Any, what: str) -> str:
