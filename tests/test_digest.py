@@ -147,6 +147,12 @@ def test_how_many_seeds_another_record_has_does_not_count(package):
     assert digest.digest(text, "measure", "laptop") == digest.digest(more, "measure", "laptop")
 
 
+def test_when_another_record_is_made_does_not_count(package):
+    text = CHAPTER.replace("WIDTH = 3", "WIDTH = lab.record('w', measure, seeds=3)")
+    more = text.replace("seeds=3", "seeds=3, rank=2, minutes=lab.choose(smoke=1, laptop=5, paper=9)")
+    assert digest.digest(text, "measure", "laptop") == digest.digest(more, "measure", "laptop")
+
+
 def test_a_module_handed_on_whole_counts_whole(package):
     text = CHAPTER.replace("fake.part.other(WIDTHS)", "seed").replace("pipe()", "run(fake.part)")
     assert "vitlab.fake.part.unused" in digest.digest(text, "measure", "laptop")

@@ -305,6 +305,135 @@ class TestSharedFolder:
             lab.record("small", write_chapter().measure, seeds=1)
 
 
+TRAINING = """
+from pathlib import Path
+from vitlab import lab
+
+def train(name, steps):
+    file = lab.checkpoint(name)
+    done = int(file.read_text()) if file and file.exists() else 0
+    while done < steps:
+        if lab.time_is_up():
+            if file:
+                file.write_text(str(done))
+            raise lab.OutOfTime("The time is up.")
+        done += 1
+        with (Path(__file__).parent / "log.txt").open("a") as log:
+            log.write(f"{done}\\n")
+        if (Path(__file__).parent / "stop").exists() and done == 2:
+            lab.os.environ["VITLAB_DEADLINE"] = "0"
+    return done
+
+def measure(seed, steps=4):
+    return {"value": train("first", steps) + seed}
+"""
+
+
+class TestCheckpoints:
+    @pytest.fixture
+    def stopped(self, write_chapter, tmp_path, monkeypatch):
+        """A chapter whose record of two seeds ran out of time at the second step of the first."""
+        monkeypatch.setenv("VITLAB_DEADLINE", "inf")
+        chapter = write_chapter(TRAINING)
+        (tmp_path / "notebooks" / "stop").touch()
+        with pytest.raises(lab.OutOfTime):
+            lab.record("small", chapter.measure, seeds=2)
+        (tmp_path / "notebooks" / "stop").unlink()
+        monkeypatch.setenv("VITLAB_DEADLINE", "inf")
+        return chapter
+
+    def parts(self) -> list[str]:
+        return sorted(file.name for file in records.root().glob("small/laptop/*.parts/*/*"))
+
+    def test_a_run_out_of_time_goes_on_where_it_stopped(self, stopped, tmp_path):
+        assert self.parts() == ["first.safetensors", "sitting.json"]
+        assert lab.record("small", stopped.measure, seeds=2)["value"].tolist() == [4, 5]
+        assert measured(tmp_path) == [1, 2, 3, 4, 1, 2, 3, 4]
+        assert not list(records.root().glob("small/laptop/*.parts"))
+
+    @pytest.mark.parametrize("other", ["code", "configuration"])
+    def test_what_other_code_began_is_deleted_and_not_continued(self, stopped, write_chapter, tmp_path, other):
+        chapter = write_chapter(TRAINING.replace("+ seed", "- seed")) if other == "code" else stopped
+        lab.record("small", chapter.measure, seeds=1, **({"steps": 3} if other == "configuration" else {}))
+        assert measured(tmp_path)[:5] == [1, 2, 1, 2, 3]
+        assert not list(records.root().glob("small/laptop/*.parts"))
+
+    def test_the_lock_is_free_after_the_time_is_up(self, stopped):
+        from filelock import FileLock
+
+        with FileLock(records.seed_file("small", "laptop", 0).with_suffix(".lock"), timeout=0):
+            pass
+
+    def test_the_time_of_earlier_sittings_counts(self, stopped):
+        note = next(records.root().glob("small/laptop/*.parts/*/sitting.json"))
+        listed = json.loads(note.read_text())
+        note.write_text(json.dumps(listed | {"began": listed["began"] - 1000, "hardware": ["An abacus"]}))
+        meta = lab.record("small", stopped.measure, seeds=1).meta[0]
+        assert 1000 <= meta["seconds"] < 1010
+        assert meta["hardware"].startswith("An abacus; ")
+
+    def test_no_seed_is_begun_when_the_time_is_up(self, write_chapter, tmp_path, monkeypatch):
+        monkeypatch.setenv("VITLAB_DEADLINE", "0")
+        with pytest.raises(lab.OutOfTime, match="The time is up; 0 of 2 seeds of small are kept"):
+            lab.record("small", write_chapter().measure, seeds=2)
+        assert measured(tmp_path) == []
+
+    def test_outside_a_measurement_nothing_is_kept(self):
+        assert lab.checkpoint("first") is None
+
+    @pytest.mark.parametrize("name", ["../first", "a/b", "", ".", "..", ".first", "a b", "ä"])
+    def test_a_name_that_leaves_the_folder_is_refused(self, name):
+        with pytest.raises(ValueError, match=r"A checkpoint's name is letters"):
+            lab.checkpoint(name)
+
+    def test_a_folder_that_cannot_be_made_is_one_sentence(self, write_chapter):
+        parts = records.seed_file("small", "laptop", 0).with_suffix(".parts")
+        parts.parent.mkdir(parents=True)
+        parts.touch()
+        with pytest.raises(
+            OSError, match=r"The checkpoint first could not be written to .*\.parts.*free some space"
+        ):
+            lab.record("small", write_chapter(TRAINING).measure, seeds=1)
+
+    def test_a_full_disk_is_one_sentence(self, write_chapter, monkeypatch):
+        def full(*_, **__):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        chapter = write_chapter(TRAINING)
+        monkeypatch.setattr(Path, "write_text", full)
+        with pytest.raises(OSError, match=r"The checkpoint first could not be .*No space left on device"):
+            lab.record("small", chapter.measure, seeds=1)
+
+    def test_a_deadline_that_is_no_time_is_refused(self, monkeypatch):
+        monkeypatch.setenv("VITLAB_DEADLINE", "noon")
+        with pytest.raises(ValueError, match="VITLAB_DEADLINE is a time in Unix seconds, got 'noon'"):
+            lab.time_is_up()
+
+    def test_rests_of_a_killed_write_are_deleted(self, write_chapter):
+        rest = records.seed_file("small", "laptop", 0).with_suffix(".123.part")
+        rest.parent.mkdir(parents=True)
+        rest.touch()
+        lab.record("small", write_chapter().measure, seeds=1)
+        assert not rest.exists()
+
+
+class TestPlanned:
+    def test_rank_and_minutes_are_no_configuration(self, write_chapter):
+        chapter = write_chapter()
+        lab.record("small", chapter.measure, seeds=1)
+        again = lab.record("small", chapter.measure, seeds=1, rank=1, minutes=2.5)
+        assert not again.stale
+        assert again.meta[0]["config"] == {}
+
+    @pytest.mark.parametrize(
+        ("plan", "says"),
+        [({"rank": 0}, "A rank is"), ({"rank": 1.5}, "A rank is"), ({"minutes": -1}, "The minutes a seed takes")],
+    )
+    def test_what_no_plan_can_be_made_with_is_refused(self, write_chapter, plan, says):
+        with pytest.raises(ValueError, match=says):
+            lab.record("small", write_chapter().measure, seeds=1, **plan)
+
+
 class TestConfiguration:
     def test_numpy_values_and_tuples_are_kept_as_they_compare(self, write_chapter):
         chapter = write_chapter(CHAPTER.replace("width=1", "width=1, sizes=(), table=None"))

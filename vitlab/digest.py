@@ -250,7 +250,7 @@ def _dump(node: object) -> str:
 
 
 class _Normalise(ast.NodeTransformer):
-    """Drop docstrings, the messages of errors, the other scales of `choose(...)`, the seeds of `record(...)`."""
+    """Drop docstrings, the messages of errors, the other scales of `choose(...)`, the plan of `record(...)`."""
 
     def __init__(self, scale: str) -> None:
         self.scale = scale
@@ -274,8 +274,8 @@ class _Normalise(ast.NodeTransformer):
         self.generic_visit(node)
         function = node.func
         name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-        if name == "record":  # how many seeds are drawn changes no seed's numbers
-            node.keywords = [keyword for keyword in node.keywords if keyword.arg != "seeds"]
+        if name == "record":  # how many seeds are drawn, and when, changes no seed's numbers
+            node.keywords = [key for key in node.keywords if key.arg not in ("seeds", "rank", "minutes")]
         if name == "choose":
             for keyword in node.keywords:
                 if keyword.arg == self.scale:

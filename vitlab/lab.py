@@ -11,7 +11,6 @@ Every chapter opens with it:
 
 from __future__ import annotations
 
-import copy
 import json
 import operator
 import os
@@ -76,8 +75,45 @@ def start(seed: int = 0) -> None:
     print(f"scale {scale()} | device {device()} | seed {seed} | {records.versions_line()}")
 
 
+class OutOfTime(RuntimeError):
+    """The time given to a run is up; what it has is saved, and the same command goes on from there."""
+
+
+def time_is_up() -> bool:
+    """Whether the time given to this run, until `$VITLAB_DEADLINE` in Unix seconds, is up; never without one."""
+    deadline = os.environ.get("VITLAB_DEADLINE", "inf")
+    try:
+        return time.time() >= float(deadline)
+    except ValueError:
+        raise ValueError(f"VITLAB_DEADLINE is a time in Unix seconds, got {deadline!r}; unset it.") from None
+
+
+def checkpoint(name: str) -> Path | None:
+    """Return where a piece of the measurement in progress keeps its checkpoint, or None where none is in progress.
+
+    The file outlives a run that stops before its seed is recorded, and belongs to one state of code and
+    configuration: a run of other code never sees it. When the seed is recorded it is deleted.
+
+    Args:
+        name: of the piece, unique in the measurement.
+
+    Raises:
+        ValueError: the name is not made of letters, digits, `-`, `_` and `.`.
+        OSError: the folder cannot be written.
+    """
+    from vitlab import recording
+
+    return recording.checkpoint(name)
+
+
 def record(
-    name: str, measure: Callable[..., Mapping[str, Any]], *, seeds: int | Iterable[int] = 3, **config: Any
+    name: str,
+    measure: Callable[..., Mapping[str, Any]],
+    *,
+    seeds: int | Iterable[int] = 3,
+    rank: int = 100,
+    minutes: float | None = None,
+    **config: Any,
 ) -> Record:
     """Load the stored result of `measure`, or compute it seed by seed and keep each finished seed at once.
 
@@ -88,6 +124,8 @@ def record(
         measure: a top-level function of the chapter. `measure(seed, **config)` returns a dict of names to numbers
             or arrays. It must seed what it uses from `seed` alone; everything is seeded before it is called.
         seeds: how many, or which.
+        rank: how telling the record is, 1 first: the order in which `make record` makes several.
+        minutes: how long one seed takes at this scale, for planning, as far as is known.
         config: what else to call it with; a change makes the record stale.
 
     Environment:
@@ -97,19 +135,21 @@ def record(
     Raises:
         MissingRecord, StaleRecord: under `load`.
         ValueError: the measurement is no top-level function, or returned something that is not finite numbers.
+        OutOfTime: the time given to the run is up; finished seeds are kept.
     """
-    from vitlab import digest, records
+    from vitlab import digest, recording, records
 
     mode = os.environ.get("VITLAB_RECORD", "auto")
     if mode not in ("auto", "load", "compute"):
         raise ValueError(f"VITLAB_RECORD is auto, load or compute, got {mode!r}; set it to one of them.")
     wanted = _seeds(seeds)
+    _check_plan(rank, minutes)
     here, text = scale(), _source_of(measure)
     code, frozen = digest.digest(text, measure.__name__, here), _frozen(config)
     files = {seed: records.seed_file(name, here, seed) for seed in wanted}
 
     def stale_in(some: Iterable[int]) -> list[str]:
-        return _stale([files[seed] for seed in some], code, frozen)
+        return recording.stale([files[seed] for seed in some], code, frozen)
 
     missing = [seed for seed, file in files.items() if not file.exists()]
     stale = stale_in(wanted)
@@ -126,7 +166,8 @@ def record(
     if mode == "compute" or (mode == "auto" and here == "smoke"):
         missing = [seed for seed in wanted if seed in missing or stale_in([seed])]
     if missing:
-        _compute(name, measure, missing, files, code, config, frozen)
+        made = recording.Made(code, frozen, measure.__name__, _chapter())
+        recording.compute(name, measure, {seed: files[seed] for seed in missing}, config, made)
         stale = stale_in(wanted)
     values, meta = records.stack(name, here, files)
     return records.Record(name, here, wanted, values, tuple(meta), tuple(stale))
@@ -143,79 +184,20 @@ def _seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
     return wanted
 
 
+def _check_plan(rank: int, minutes: float | None) -> None:
+    """Refuse a rank or a duration that no plan can be made with."""
+    if not isinstance(rank, int) or rank < 1:
+        raise ValueError(f"A rank is a whole number from 1, the most telling, got {rank!r}; choose another.")
+    if minutes is not None and not 0 <= minutes < float("inf"):
+        raise ValueError(f"The minutes a seed takes are a number from 0, got {minutes!r}; estimate them.")
+
+
 def _frozen(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration as the record keeps it, so that what is compared is what was stored."""
     try:
         return json.loads(json.dumps(config, default=lambda value: value.tolist()))
     except (TypeError, ValueError, AttributeError):
         raise ValueError(f"A configuration is numbers, text and lists or dicts of them, got {config!r}.") from None
-
-
-def _stale(files: Iterable[Path], code: Mapping[str, str], frozen: Mapping[str, Any]) -> list[str]:
-    """Return the names of what changed since any of these seeds was made."""
-    from vitlab import digest, records
-
-    names: dict[str, None] = {}
-    for file in files:
-        if file.exists():
-            meta = records.read(file)[1]
-            names.update(dict.fromkeys(digest.changed(meta["code"], dict(code))))
-            both = frozen.keys() | meta["config"].keys()
-            pairs = ((key, meta["config"].get(key, ...), frozen.get(key, ...)) for key in sorted(both))
-            names.update(dict.fromkeys(key for key, old, new in pairs if old != new))
-    return list(names)
-
-
-def _compute(
-    name: str,
-    measure: Callable[..., Mapping[str, Any]],
-    missing: list[int],
-    files: Mapping[int, Path],
-    code: Mapping[str, str],
-    config: Mapping[str, Any],
-    frozen: Mapping[str, Any],
-) -> None:
-    """Compute the missing seeds, keeping each at once; a seed that another process holds is left to it."""
-    from filelock import FileLock, Timeout
-    from tqdm.auto import tqdm
-
-    from vitlab import records
-
-    def done(file: Path) -> bool:
-        """Whether another process has made this seed meanwhile, from the same code and configuration."""
-        return file.exists() and not _stale([file], code, frozen)
-
-    waiting = list(missing)
-    patience = 0.0  # seconds to wait for a lock: none while other seeds are free
-    with tqdm(total=len(missing), desc=f"{name} ({scale()})", unit="seed") as bar:
-        while waiting:
-            seed = waiting.pop(0)
-            file = files[seed]
-            try:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                lock = FileLock(file.with_suffix(".lock"), timeout=patience)
-                lock.acquire()
-            except Timeout:
-                waiting.append(seed)
-                patience = 1.0
-                continue
-            except OSError as error:
-                raise records.unwritable(file, error) from error
-            try:
-                if not done(file):
-                    seed_everything(seed)
-                    begun = time.perf_counter()
-                    values = measure(seed, **copy.deepcopy(dict(config)))
-                    spent = time.perf_counter() - begun
-                    meta = records.describe(spent, code, frozen, measure.__name__, _chapter())
-                    records.write(file, values, meta)
-                bar.update()
-            except KeyboardInterrupt:
-                kept = f"{bar.n} of {len(missing)} seeds are kept"
-                print(f"Interrupted: {kept}; run this again to go on.", file=sys.stderr)
-                raise
-            finally:
-                lock.release()
 
 
 def _chapter() -> str:

@@ -145,10 +145,10 @@ def write(file: Path, values: Mapping[str, Any], meta: Mapping[str, Any]) -> Non
         part.unlink(missing_ok=True)
 
 
-def unwritable(file: Path, error: OSError) -> OSError:
-    """Return the sentence for a record that cannot be written."""
+def unwritable(file: Path, error: OSError, what: str = "record") -> OSError:
+    """Return the sentence for a record, or a checkpoint on the way to one, that cannot be written."""
     return OSError(
-        f"The record {file.name} could not be written to {file.parent} ({error.strerror or error}); "
+        f"The {what} {file.name} could not be written to {file.parent} ({error.strerror or error}); "
         "free some space or set VITLAB_RECORDS to a folder that can be written."
     )
 
@@ -218,23 +218,32 @@ def describe(
     seconds: float, code: Mapping[str, str], config: Mapping[str, Any], function: str, chapter: str
 ) -> dict[str, Any]:
     """Return what made a seed: when, where, with which versions, by which code, in what time."""
-    import torch
-
-    if torch.cuda.is_available():
-        hardware = torch.cuda.get_device_name()
-    else:
-        hardware = f"{_processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} in use"
     return {
         "made": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 1),
-        "hardware": hardware,
-        "versions": {"python": platform.python_version()}
-        | {name: metadata.version(name) for name in ("torch", "numpy", "timm")},
+        "hardware": hardware(),
+        "versions": versions(),
         "code": dict(code),
         "config": dict(config),
         "function": function,
         "chapter": chapter,
     }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a number may depend on."""
+    return {"python": platform.python_version()} | {
+        name: metadata.version(name) for name in ("torch", "numpy", "timm")
+    }
+
+
+def hardware() -> str:
+    """Return the machine in words, as a record keeps it."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"{_processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} in use"
 
 
 def _processor() -> str:
