@@ -15,7 +15,7 @@ from typing import Any
 
 from .imageset import ImageSet, balanced, whole
 
-__all__ = ["ImageSet", "load", "names", "scenes", "splits"]
+__all__ = ["ImageSet", "feeds", "load", "names", "scenes", "splits", "views"]
 
 _GENERATED = {"scenes": ("train", "val", "test"), "textures": ("train", "val"), "photos": ("all",)}
 _ARCHIVED = {"cifar10": ("train", "test"), "cifar100": ("train", "test")}
@@ -154,8 +154,8 @@ def _local(name: str) -> Path | None:
 
 
 def __getattr__(name: str) -> ModuleType:
-    if name == "scenes":
+    if name in ("feeds", "scenes", "views"):
         import importlib
 
-        return importlib.import_module("vitlab.data.scenes")
+        return importlib.import_module(f"vitlab.data.{name}")
     raise AttributeError(f"vitlab.data has {', '.join(__all__)}, not {name!r}.")
