@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import ast
 import os
-import runpy
 import sys
+import time
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vitlab.slices import Asked
 
 PLUMBING = True  # a change here cannot change a recorded number
 
@@ -22,13 +26,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m vitlab.lab", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     record = commands.add_parser("record", help="compute what a chapter's records lack, or what is stale in them")
-    record.add_argument("chapter", help="for example vision_transformer")
+    record.add_argument("chapter", nargs="?", help="for example vision_transformer, or a file; without it, all")
     record.add_argument("--scale", choices=lab.SCALES, default="laptop")
+    record.add_argument("--budget", help="stop after this time, and keep what there is: 45s, 12m, 1h30m")
+    record.add_argument(
+        "--dry-run", action="store_true", help="say what would be made in which order; make nothing"
+    )
     commands.add_parser("check", help="fail where a record is stale, damaged or not in the manifest")
     commands.add_parser("manifest", help="list the records anew in data/manifest.json")
     options = parser.parse_args(arguments)
     if options.command == "record":
-        return _record(options.chapter, options.scale)
+        return _record(options.chapter, options.scale, options.budget, options.dry_run)
     if options.command == "manifest":
         from vitlab import records
 
@@ -41,22 +49,87 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if faults else 0
 
 
-def _record(chapter: str, scale: str) -> int:
-    file = _NOTEBOOKS / f"{chapter}.py"
-    if not file.is_file():
-        known = ", ".join(sorted(p.stem for p in _NOTEBOOKS.glob("*.py")))
-        print(f"There is no chapter {chapter!r}; the chapters are {known}.", file=sys.stderr)
-        return 2
-    from vitlab import records
+def _record(chapter: str | None, scale: str, budget: str | None, dry: bool) -> int:
+    """Make the records of one chapter or of all, the most telling first, or say what would be made."""
+    from vitlab import digest, plan, processes, records
 
     os.environ["VITLAB_RECORDS"] = str(records.root().resolve())  # before the folder changes under a relative path
     os.environ.update(VITLAB_SCALE=scale, VITLAB_RECORD="compute", MPLBACKEND="agg")
-    os.chdir(_NOTEBOOKS)  # where a notebook runs
     try:
-        runpy.run_path(str(file), run_name="__main__")
+        seconds = None if budget is None else plan.span(budget)
+        files = _chapters(chapter)
+        digest.snapshot(*files)
+        ordered = plan.order(files)
+        if dry:
+            if processes.first():
+                print(plan.table(ordered, seconds))
+            return 0
+    except ValueError as error:
+        print(error, file=sys.stderr)
+        return 2
+    if seconds is not None:
+        os.environ["VITLAB_DEADLINE"] = str(time.time() + seconds)
+    try:
+        return processes.together(lambda: _make(ordered))
     except KeyboardInterrupt:
         return 130
+
+
+def _chapters(chapter: str | None) -> list[Path]:
+    """Return the file of a chapter, given by name or as a path, or the files of all.
+
+    Raises:
+        ValueError: there is none.
+    """
+    known = sorted(_NOTEBOOKS.glob("*.py"))
+    if chapter is None:
+        return known
+    for file in (_NOTEBOOKS / f"{chapter}.py", Path(chapter)):
+        if file.suffix == ".py" and file.is_file():
+            return [file.resolve()]
+    raise ValueError(
+        f"There is no chapter {chapter!r}; the chapters are {', '.join(file.stem for file in known)}."
+    )
+
+
+def _make(ordered: list[Asked]) -> int:
+    """Make what is not there, record by record; where the time is up, say what is kept."""
+    from vitlab import lab, processes
+
+    try:
+        for one in ordered:
+            if processes.agree(partial(_to_make, one)):
+                os.chdir(one.chapter.file.parent)  # where a notebook runs
+                one.run()
+            else:
+                print(f"{one.name}: all {len(one.seeds)} seeds are there")
+    except lab.OutOfTime:
+        if processes.first():
+            print(_kept(ordered))
     return 0
+
+
+def _to_make(one: Asked) -> bool:
+    """Whether a record lacks something, or may lack it, and there is time to begin."""
+    from vitlab import lab, plan
+
+    if one.whole and all(seed.there for seed in plan.seeds(one)):
+        return False
+    if lab.time_is_up():
+        raise lab.OutOfTime("The time is up.")
+    return True
+
+
+def _kept(ordered: list[Asked]) -> str:
+    """Return what a run that is out of time leaves."""
+    from vitlab import plan
+
+    found = [seed for one in ordered for seed in plan.seeds(one)]
+    begun = "".join(
+        f", seed {s.seed} of {s.asked.name} is kept at a checkpoint" for s in found if s.state == "begun"
+    )
+    kept = f"{sum(seed.there for seed in found)} of {len(found)} seeds are kept{begun}"
+    return f"The time is up: {kept}; the same command goes on from there."
 
 
 def check() -> list[str]:

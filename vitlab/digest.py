@@ -32,13 +32,13 @@ class Source:
         for statement in ast.parse(text).body:
             definition = isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
             if not definition:  # what a function imports inside is its own
-                self.imports.update(_imports(statement, module))
-            if _only_imports(statement):
+                self.imports.update(imports_of(statement, module))
+            if only_imports(statement):
                 continue
             # A call on an imported module, torch.manual_seed() say, is no change of ours.
-            for name in _bound_names(statement) | (_changed_names(statement) - self.imports.keys()):
+            for name in bound_names(statement) | (changed_names(statement) - self.imports.keys()):
                 known = self.statements.setdefault(name, [])
-                if definition or _is_set_anew(statement, name):
+                if definition or is_set_anew(statement, name):
                     known.clear()  # the last one counts: a reader runs a cell again
                 known.append(statement)
 
@@ -110,8 +110,8 @@ def changed(old: dict[str, str], new: dict[str, str]) -> list[str]:
 
 def _references(statement: ast.AST, source: Source) -> Iterator[tuple[Source, str]]:
     """Yield what a statement reads from its module's top level or, through an import, from vitlab."""
-    imports = source.imports | _imports(statement, source.module)
-    wanted = _global_names(ast.unparse(statement))
+    imports = source.imports | imports_of(statement, source.module)
+    wanted = global_names(ast.unparse(statement))
     inner: set[int] = set()  # the `a.b` inside `a.b.c`, already covered by the longer chain
     for node in ast.walk(statement):
         chain: list[str] = []
@@ -162,14 +162,14 @@ def _load(module: str) -> Source:
     return Source(text_of(file), module)
 
 
-def _only_imports(statement: ast.stmt) -> bool:
+def only_imports(statement: ast.stmt) -> bool:
     """Whether a statement does nothing but import, perhaps under a condition."""
     if isinstance(statement, ast.If) and not statement.orelse:
-        return all(map(_only_imports, statement.body))
+        return all(map(only_imports, statement.body))
     return isinstance(statement, ast.Import | ast.ImportFrom)
 
 
-def _changed_names(statement: ast.stmt) -> set[str]:
+def changed_names(statement: ast.stmt) -> set[str]:
     """Return the names whose objects a statement changes in place: `x.a = ...`, `x[k] = ...`, `x.add(...)`."""
     changed: list[ast.expr] = []
     for node in ast.walk(statement) if not isinstance(statement, ast.FunctionDef | ast.ClassDef) else ():
@@ -186,16 +186,16 @@ def _changed_names(statement: ast.stmt) -> set[str]:
     return names
 
 
-def _is_set_anew(statement: ast.stmt, name: str) -> bool:
+def is_set_anew(statement: ast.stmt, name: str) -> bool:
     """Whether a statement is `name = ...` without reading the old value."""
     return (
         isinstance(statement, ast.Assign)
         and [getattr(target, "id", None) for target in statement.targets] == [name]
-        and name not in _global_names(ast.unparse(statement.value))
+        and name not in global_names(ast.unparse(statement.value))
     )
 
 
-def _imports(statement: ast.AST, module: str) -> dict[str, tuple[str, str | None]]:
+def imports_of(statement: ast.AST, module: str) -> dict[str, tuple[str, str | None]]:
     """Return what the imports anywhere in a statement bind: local name to (module, name in it)."""
     bound: dict[str, tuple[str, str | None]] = {}
     for node in ast.walk(statement):
@@ -220,13 +220,13 @@ def _imports(statement: ast.AST, module: str) -> dict[str, tuple[str, str | None
     return bound
 
 
-def _bound_names(statement: ast.stmt) -> set[str]:
+def bound_names(statement: ast.stmt) -> set[str]:
     """Return the top-level names a statement binds, as Python's own symbol table sees it."""
     table = symtable.symtable(ast.unparse(statement), "<cell>", "exec")
     return {s.get_name() for s in table.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
 
 
-def _global_names(text: str) -> set[str]:
+def global_names(text: str) -> set[str]:
     """Return the names that code reads from its module's top level, locals and arguments excluded."""
     table = symtable.symtable(text, "<cell>", "exec")
     names = {s.get_name() for s in table.get_symbols() if s.is_referenced()}

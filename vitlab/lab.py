@@ -11,8 +11,6 @@ Every chapter opens with it:
 
 from __future__ import annotations
 
-import json
-import operator
 import os
 import random
 import re
@@ -47,12 +45,17 @@ def choose(*, smoke: T, laptop: T, paper: T) -> T:
 
 
 def device() -> torch.device:
-    """Return the fastest device here: CUDA, then Apple's MPS, then the CPU."""
+    """Return the fastest device here: CUDA, then Apple's MPS, then the CPU; of several processes each its own."""
+    # So that asking does not keep a notebook from starting processes with a GPU each.
+    os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
     import torch
 
+    from vitlab import processes
+
+    processes.join()
     if torch.cuda.is_available():
         return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    return torch.device("mps" if torch.backends.mps.is_available() and processes.world() == 1 else "cpu")
 
 
 def seed_everything(seed: int) -> None:
@@ -67,12 +70,14 @@ def seed_everything(seed: int) -> None:
 
 def start(seed: int = 0) -> None:
     """Open a chapter: seed everything, note the code as it is, and say where and at which scale it runs."""
-    from vitlab import digest, records
+    from vitlab import digest, processes, records
 
     seed_everything(seed)
     chapter = getattr(sys.modules["__main__"], "__file__", None)
     digest.snapshot(*([Path(chapter)] if chapter and Path(chapter).is_file() else []))
-    print(f"scale {scale()} | device {device()} | seed {seed} | {records.versions_line()}")
+    line = f"scale {scale()} | device {device()} | seed {seed} | {records.versions_line()}"
+    if processes.first():
+        print(line if processes.world() == 1 else f"{line} | {processes.world()} processes")
 
 
 class OutOfTime(RuntimeError):
@@ -137,67 +142,42 @@ def record(
         ValueError: the measurement is no top-level function, or returned something that is not finite numbers.
         OutOfTime: the time given to the run is up; finished seeds are kept.
     """
-    from vitlab import digest, recording, records
+    from vitlab import digest, processes, recording, records
 
     mode = os.environ.get("VITLAB_RECORD", "auto")
     if mode not in ("auto", "load", "compute"):
         raise ValueError(f"VITLAB_RECORD is auto, load or compute, got {mode!r}; set it to one of them.")
-    wanted = _seeds(seeds)
-    _check_plan(rank, minutes)
-    here, text = scale(), _source_of(measure)
-    code, frozen = digest.digest(text, measure.__name__, here), _frozen(config)
+    recording.check_plan(rank, minutes)
+    wanted, here = recording.seeds_wanted(seeds), scale()
+    code = digest.digest(_source_of(measure), measure.__name__, here)
+    made = recording.Made(code, recording.frozen(config), measure.__name__, _chapter())
     files = {seed: records.seed_file(name, here, seed) for seed in wanted}
 
-    def stale_in(some: Iterable[int]) -> list[str]:
-        return recording.stale([files[seed] for seed in some], code, frozen)
+    def to_compute() -> list[int]:
+        missing = [seed for seed, file in files.items() if not file.exists()]
+        stale = recording.stale(files.values(), made)
+        if mode == "load" and missing:
+            raise records.MissingRecord(
+                f"Seeds {missing} of {name} are not recorded at {here} scale; "
+                f"make record CHAPTER=... SCALE={here} does it."
+            )
+        if mode == "load" and stale:
+            raise records.StaleRecord(
+                f"The record {name} at {here} scale is stale: {', '.join(stale)} changed since; "
+                f"make record CHAPTER=... SCALE={here} makes it anew."
+            )
+        if mode == "compute" or (mode == "auto" and here == "smoke"):
+            return [seed for seed in wanted if seed in missing or recording.stale([files[seed]], made)]
+        return missing
 
-    missing = [seed for seed, file in files.items() if not file.exists()]
-    stale = stale_in(wanted)
-    if mode == "load" and missing:
-        raise records.MissingRecord(
-            f"Seeds {missing} of {name} are not recorded at {here} scale; "
-            f"make record CHAPTER=... SCALE={here} does it."
-        )
-    if mode == "load" and stale:
-        raise records.StaleRecord(
-            f"The record {name} at {here} scale is stale: {', '.join(stale)} changed since; "
-            f"make record CHAPTER=... SCALE={here} makes it anew."
-        )
-    if mode == "compute" or (mode == "auto" and here == "smoke"):
-        missing = [seed for seed in wanted if seed in missing or stale_in([seed])]
-    if missing:
-        made = recording.Made(code, frozen, measure.__name__, _chapter())
-        recording.compute(name, measure, {seed: files[seed] for seed in missing}, config, made)
-        stale = stale_in(wanted)
-    values, meta = records.stack(name, here, files)
-    return records.Record(name, here, wanted, values, tuple(meta), tuple(stale))
+    def stored() -> Record:
+        values, meta = records.stack(name, here, files)
+        stale = recording.stale(files.values(), made)
+        return records.Record(name, here, wanted, values, tuple(meta), tuple(stale))
 
-
-def _seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
-    """Return which seeds are wanted, as plain integers, each once."""
-    try:
-        wanted = tuple(operator.index(s) for s in (range(seeds) if isinstance(seeds, int) else seeds))
-    except TypeError:
-        raise ValueError(f"Seeds are a count or whole numbers, got {seeds!r}; name them.") from None
-    if not wanted or len(set(wanted)) != len(wanted):
-        raise ValueError(f"A record needs at least one seed, each once, got {wanted}; name them.")
-    return wanted
-
-
-def _check_plan(rank: int, minutes: float | None) -> None:
-    """Refuse a rank or a duration that no plan can be made with."""
-    if not isinstance(rank, int) or rank < 1:
-        raise ValueError(f"A rank is a whole number from 1, the most telling, got {rank!r}; choose another.")
-    if minutes is not None and not 0 <= minutes < float("inf"):
-        raise ValueError(f"The minutes a seed takes are a number from 0, got {minutes!r}; estimate them.")
-
-
-def _frozen(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a configuration as the record keeps it, so that what is compared is what was stored."""
-    try:
-        return json.loads(json.dumps(config, default=lambda value: value.tolist()))
-    except (TypeError, ValueError, AttributeError):
-        raise ValueError(f"A configuration is numbers, text and lists or dicts of them, got {config!r}.") from None
+    if missing := processes.agree(to_compute):
+        recording.compute(name, measure, {seed: files[seed] for seed in sorted(missing)}, config, made)
+    return processes.agree(stored)
 
 
 def _chapter() -> str:

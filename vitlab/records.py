@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from vitlab import processes
 from vitlab.manifest import combined, enter, entry, manifest, root, sha256
 
 PLUMBING = True  # a change here cannot change a recorded number
@@ -242,8 +243,10 @@ def hardware() -> str:
     import torch
 
     if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    return f"{_processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} in use"
+        name = torch.cuda.get_device_name()
+    else:
+        name = f"{_processor()}, {os.cpu_count()} cores, {torch.get_num_threads()} in use"
+    return name if processes.world() == 1 else f"{processes.world()} processes on {name}"
 
 
 def _processor() -> str:
