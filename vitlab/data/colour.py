@@ -136,6 +136,8 @@ class Solarize:
 
     def __post_init__(self) -> None:
         probability(self.p, "Solarizing")
+        if not isinstance(self.threshold, (int, float)) or not 0 <= self.threshold <= 1:
+            raise ValueError(f"The threshold of solarizing is a number from 0 to 1, not {self.threshold!r}.")
 
     def draw(self, count: int, generator: Generator, size: tuple[int, int]) -> dict[str, Tensor]:
         """Return `chosen`, bool: whether an image is solarized."""

@@ -1,6 +1,7 @@
 """From a training step to its batch: the same images and the same views, however often and wherever it is asked.
 
     feed = InMemory(data.load("cifar100"), batch_size=128, view=View(Shift(4), Flip()), seed=0)
+    feed = Stream(reader("/data/imagenet", "train", size=224), batch_size=1024, view=View(Crop(), Flip()), seed=0)
     images, labels = feed(step)
 
 A feed has no state: a batch follows from the seed and the step alone. So a training that is resumed at step s asks
@@ -9,17 +10,24 @@ for batch s, and each of `world` processes asks for its own share of the batch t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Generator, Tensor
+from torch.utils.data import Dataset
 
 from vitlab import lab
 
+from . import loading
 from .imageset import ImageSet, whole
+from .readers import reader
+
+__all__ = ["InMemory", "Stream", "reader"]
 
 ORDER, VIEW = 1, 2  # what a seed is drawn for
+WORKERS = 3
 
 
 class Look(Protocol):
@@ -110,6 +118,92 @@ class InMemory:
         size = f"{channels}x{height}x{width}"
         return (
             f"{self.name}: {self.images_per_epoch:,} images of {size} in memory on {self.device}, "
+            f"{self.batch_size} a step, seed {self.seed}"
+        )
+
+
+class Stream:
+    """Batches read from files while the training goes on, for what does not fit in memory.
+
+    Of a data set that can be read in any order (from `reader`, every folder), a step has the images and the labels
+    that `InMemory` would give it with the same seed, and each process reads its own share alone. Asked for the
+    next step, the workers have it ready; asked for another, they begin anew there.
+
+    A set that can only be read from its beginning (an `IterableDataset`: webdataset, Hugging Face's streams) comes
+    in its own order, epoch after epoch, the same for a seed and a number of workers. It must divide itself among
+    the workers, as timm's do. Going on at step s reads past all before it, and every process reads the whole.
+
+    Args:
+        dataset: of uint8 tensors `(channels, height, width)`, all of one size, each with a whole number as its
+            label; with a length.
+        batch_size: images a step, over all processes.
+        view: a `views.View` or `views.MultiCrop`.
+        seed: decides the orders and the views.
+        workers: processes that read; with 0 the training reads for itself, but no `IterableDataset`.
+        device: where views and labels are; None is `lab.device()`.
+        prefetch: batches that each worker has ready.
+
+    Raises:
+        ValueError: a data set without a length, or of no samples; an `IterableDataset` without workers.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[tuple[Tensor, int]],
+        batch_size: int,
+        view: Look,
+        seed: int,
+        workers: int = 2,
+        device: torch.device | str | None = None,
+        prefetch: int = 2,
+    ) -> None:
+        self.dataset = dataset
+        self.batch_size = whole(batch_size, "batch_size")
+        self.view = view
+        self.seed = whole(seed, "seed", 0)
+        self.workers = whole(workers, "workers", 0)
+        self.device = lab.device() if device is None else torch.device(device)
+        self.prefetch = whole(prefetch, "prefetch")
+        self.images_per_epoch = loading.length(dataset, self.workers)
+        self._batches: loading.Batches | None = None
+        self._expected = (-1, 0, 1)  # the step, rank and world that they go on with
+
+    def __call__(self, step: int, rank: int = 0, world: int = 1) -> tuple[Any, Tensor]:
+        """Return the views and the int64 labels `(share,)` of step `step`, on the device.
+
+        Of `world` processes, process `rank` gets the rank-th of `world` equal consecutive shares of the batch.
+
+        Raises:
+            ValueError: as `InMemory`; a picture that cannot be read, or is not like the others.
+            RuntimeError: a worker that died.
+        """
+        rows = share(self.batch_size, rank, world)
+        whole(step, "step", 0)
+        if self._batches is None or self._expected != (step, rank, world):
+            if self._batches is not None:
+                self._batches.close()
+            images = self.images_per_epoch
+            self._batches = loading.Batches(
+                self.dataset,
+                partial(indices, rows=rows, batch_size=self.batch_size, images=images, seed=self.seed, orders={}),
+                self.batch_size,
+                step,
+                self.workers,
+                self.prefetch,
+                generator(self.seed, WORKERS, 0),
+                pin=self.device.type == "cuda",
+            )
+        batches, self._batches = self._batches, None  # whatever interrupts the reading, the next call begins anew
+        pixels, labels = batches.read(rows)
+        self._batches, self._expected = batches, (step + 1, rank, world)
+        chosen = pixels.to(self.device, non_blocking=True)
+        views = self.view(chosen, generator(self.seed, VIEW, step), rows, self.batch_size)
+        return views, labels.to(self.device, non_blocking=True)
+
+    def describe(self) -> str:
+        """Say in one line what is fed."""
+        return (
+            f"{self.images_per_epoch:,} images an epoch, read by {self.workers} workers for {self.device}, "
             f"{self.batch_size} a step, seed {self.seed}"
         )
 

@@ -134,7 +134,7 @@ class Crop:
     def __post_init__(self) -> None:
         interval(self.scale, "The share of the area that is cut out", 0, 1)
         interval(self.ratio, "The cut-out's ratio", 0, math.inf)
-        if self.size is not None and (not isinstance(self.size, int) or self.size < 1):
+        if self.size is not None and (type(self.size) is not int or self.size < 1):
             raise ValueError(f"A crop's size is a whole number of pixels, 1 or more, or None, not {self.size!r}.")
 
     def draw(self, count: int, generator: Generator, size: tuple[int, int]) -> dict[str, Tensor]:
@@ -148,7 +148,7 @@ class Crop:
         first = (fits * torch.arange(TRIES, 0, -1).view(-1, 1)).argmax(0, keepdim=True)
         some = fits.any(0)
         inside = min(max(size[1] / size[0], self.ratio[0]), self.ratio[1])
-        whole = (min(size[0], round(size[1] / inside)), min(size[1], round(size[0] * inside)))
+        whole = (min(size[0], max(1, round(size[1] / inside))), min(size[1], max(1, round(size[0] * inside))))
         height = torch.where(some, heights.gather(0, first)[0], whole[0])
         width = torch.where(some, widths.gather(0, first)[0], whole[1])
         top = torch.where(some, (numbers[-2] * (size[0] - height + 1)).floor(), (size[0] - whole[0]) // 2)
