@@ -23,7 +23,7 @@ from vitlab import lab
 from vitlab.train.checkpoints import Checkpoint
 from vitlab.train.objectives import Objective
 from vitlab.train.progress import Bar
-from vitlab.train.recipe import Recipe, adamw, precision_on, step_seed
+from vitlab.train.recipe import Recipe, adamw, precision_on, set_rates, step_seed
 from vitlab.train.watch import Watch
 
 Feed = Callable[[int, int, int], tuple[Any, Tensor]]
@@ -31,12 +31,13 @@ Feed = Callable[[int, int, int], tuple[Any, Tensor]]
 
 @dataclass
 class Progress:
-    """What a callback sees: steps done, of how many, the networks in eval mode, and a place for its findings."""
+    """What a callback sees: steps done, of how many, networks, objective, losses, and a place for its findings."""
 
     step: int
     steps: int
     model: nn.Module
     ema: nn.Module | None
+    objective: Objective
     losses: Tensor
     log: dict[str, list[tuple[int, Tensor]]] = field(default_factory=dict)
 
@@ -92,22 +93,23 @@ def fit(
     r, callbacks = recipe, tuple(callbacks)
     accelerator = _accelerator(r)
     rank, world = accelerator.process_index, accelerator.num_processes
+    if world > 1 and accelerator.device.type == "cuda":
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # statistics of the whole batch, not of a share
     model, objective = model.to(accelerator.device), objective.to(accelerator.device)
     optimizer = adamw(model, r)
     ema = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(r.ema)) if r.ema else None
     saved = Checkpoint(checkpoint, r, model, objective, optimizer, ema, accelerator)
-    now = Progress(0, r.steps, model, ema, torch.zeros(r.steps, device=accelerator.device))
+    now = Progress(0, r.steps, model, ema, objective, torch.zeros(r.steps, device=accelerator.device))
     saved.resume(now)
     wrapped, stepper = accelerator.prepare(model, optimizer)
-    watch, bar = Watch(now, objective), Bar(now, r, accelerator)
+    watch, bar = Watch(now), Bar(now, r, accelerator)
     model.train()
     try:
         if now.step == 0:
             _call(callbacks, now, bar)
         while now.step < r.steps:
             saved.stop_if_time_is_up(now)
-            for group in optimizer.param_groups:
-                group["lr"] = r.rate(now.step)
+            set_rates(optimizer, r, now.step)
             lab.seed_everything(step_seed(r.seed, now.step, rank))
             images, labels = feed(now.step, rank, world)
             for part in range(r.accumulate):
@@ -116,6 +118,7 @@ def fit(
                     loss = objective(wrapped, *_part(images, labels, part, r.accumulate)) / r.accumulate
                     accelerator.backward(loss)
                 now.losses[now.step] += loss.detach()
+            objective.before_step(model, now.step)
             if r.clip:
                 accelerator.clip_grad_norm_([p for g in optimizer.param_groups for p in g["params"]], r.clip)
             stepper.step()

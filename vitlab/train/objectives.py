@@ -21,6 +21,9 @@ class Objective(nn.Module):
 
     outputs: Tensor | None = None
 
+    def before_step(self, model: nn.Module, step: int) -> None:
+        """Called when the gradients of step number `step` are there: here some can be frozen."""
+
     def after_step(self, model: nn.Module, step: int) -> None:
         """Called when step number `step` has changed the model: here a teacher follows its student."""
 

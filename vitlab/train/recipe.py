@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +21,7 @@ class Recipe:
     batch_size    images an update, over all processes and accumulated parts together
     lr            highest learning rate, after warm-up
     weight_decay  AdamW's; biases, norms and other vectors are not decayed
+    final_weight_decay  where half a cosine takes it by the end; None leaves it as it is
     warmup        steps of linear rise from 0 to `lr`; then half a cosine down to `final_lr`
     betas         AdamW's
     clip          largest norm of the gradient; None clips nothing
@@ -36,6 +38,7 @@ class Recipe:
     batch_size: int = 64
     lr: float = 1e-3
     weight_decay: float = 0.05
+    final_weight_decay: float | None = None
     warmup: int = 0
     final_lr: float = 0.0
     betas: tuple[float, float] = (0.9, 0.999)
@@ -52,10 +55,11 @@ class Recipe:
                 "Steps, batch size and parts are at least 1, and the batch divides into its parts, got "
                 f"{self.steps}, {self.batch_size} and {self.accumulate}; change one of them."
             )
-        if not (self.lr > 0 and self.final_lr >= 0 and self.weight_decay >= 0 and 0 <= self.warmup < self.steps):
+        decays = (self.weight_decay, self.final_weight_decay or 0.0)
+        if not (self.lr > 0 and min(self.final_lr, *decays) >= 0 and 0 <= self.warmup < self.steps):
             raise ValueError(
                 f"Rates are positive and warm-up is shorter than training, got lr {self.lr}, final_lr "
-                f"{self.final_lr}, weight_decay {self.weight_decay}, warmup {self.warmup} of {self.steps} steps; "
+                f"{self.final_lr}, weight decay {decays}, warmup {self.warmup} of {self.steps} steps; "
                 "change what is out of range."
             )
         if not all(0 <= beta < 1 for beta in (*self.betas, self.ema or 0.0)):
@@ -72,8 +76,17 @@ class Recipe:
         """
         if step < self.warmup:
             return self.lr * (step + 1) / (self.warmup + 1)
-        done = (step - self.warmup) / (self.steps - self.warmup)
-        return self.final_lr + (self.lr - self.final_lr) * 0.5 * (1 + float(np.cos(np.pi * done)))
+        return half_cosine(self.lr, self.final_lr, (step - self.warmup) / (self.steps - self.warmup))
+
+    def decay(self, step: int) -> float:
+        """The weight decay of one step."""
+        last = self.weight_decay if self.final_weight_decay is None else self.final_weight_decay
+        return half_cosine(self.weight_decay, last, step / self.steps)
+
+
+def half_cosine(first: float, last: float, done: float) -> float:
+    """From `first` to `last` along half a cosine, of which the share `done` in [0, 1] is behind."""
+    return last + (first - last) * 0.5 * (1 + math.cos(math.pi * done))
 
 
 def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
@@ -85,10 +98,17 @@ def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     if not learned:
         raise ValueError("The model has no parameter that is learned; unfreeze one.")
     groups = [
-        {"params": [p for p in learned if p.ndim > 1], "weight_decay": recipe.weight_decay},
-        {"params": [p for p in learned if p.ndim <= 1], "weight_decay": 0.0},
+        {"params": [p for p in learned if p.ndim > 1], "decayed": True},
+        {"params": [p for p in learned if p.ndim <= 1], "decayed": False},
     ]
     return torch.optim.AdamW(groups, lr=recipe.lr, betas=recipe.betas, fused=learned[0].device.type != "mps")
+
+
+def set_rates(optimizer: torch.optim.Optimizer, recipe: Recipe, step: int) -> None:
+    """Set the learning rate and the weight decay of one step."""
+    for group in optimizer.param_groups:
+        group["lr"] = recipe.rate(step)
+        group["weight_decay"] = recipe.decay(step) if group["decayed"] else 0.0
 
 
 def precision_on(device: torch.device, wanted: Precision) -> Precision:

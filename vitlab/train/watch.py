@@ -12,7 +12,6 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from vitlab.train.loop import Progress
-    from vitlab.train.objectives import Objective
 
 PLUMBING = True  # it stops a training, it never changes one
 
@@ -29,8 +28,7 @@ class TrainingFailed(RuntimeError):
 class Watch:
     """Looks at the losses, and at what the objective left in `outputs`."""
 
-    def __init__(self, now: Progress, objective: Objective) -> None:
-        self.objective = objective
+    def __init__(self, now: Progress) -> None:
         self.looked = now.step
         self.alike = 0
 
@@ -54,7 +52,7 @@ class Watch:
                 f"The loss diverges: it began at {first:.3g} and is {new.min():.3g} or more in steps {self.looked}"
                 f" to {now.step - 1}; lower the learning rate, lengthen the warm-up or clip gradients."
             )
-        self.alike = self.alike + 1 if _alike(self.objective.outputs) else 0
+        self.alike = self.alike + 1 if _alike(now.objective.outputs) else 0
         if self.alike == 2:
             raise TrainingFailed(
                 f"The outputs have collapsed: at step {now.step} every image gets the same scores; lower "
