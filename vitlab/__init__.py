@@ -10,7 +10,7 @@ import importlib
 from types import ModuleType
 
 __version__ = "0.1.0"
-__all__ = ["analysis", "check", "data", "hooks", "lab", "models", "show"]
+__all__ = ["analysis", "check", "data", "hooks", "lab", "models", "show", "train"]
 
 
 def __getattr__(name: str) -> ModuleType:
