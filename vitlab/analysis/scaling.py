@@ -63,14 +63,11 @@ def power_law_with_floor(images: Any, error: Any) -> PowerLaw:
     The misfit is the mean square of the logarithm of the error, as in `power_law`, so the two can be compared.
     """
     n, e = _points(images, error, 4)
-    best, misfit = power_law(n, e), math.inf
-    for floor in np.linspace(0, e.min(), 400, endpoint=False):
-        line = power_law(n, e - floor)
-        law = PowerLaw(line.scale, line.exponent, float(floor))
-        off = float(np.mean(np.log(law.error(n) / e) ** 2))
-        if off < misfit:
-            best, misfit = law, off
-    return best
+    floors = np.linspace(0, e.min(), 400, endpoint=False)
+    slopes, levels = np.polyfit(np.log(n), np.log(e[:, None] - floors), 1)  # a line for each floor
+    made = floors + np.exp(levels) * n[:, None] ** slopes  # (points, floors)
+    best = int(np.argmin(np.mean(np.log(made / e[:, None]) ** 2, axis=0)))
+    return PowerLaw(math.exp(levels[best]), -float(slopes[best]), float(floors[best]))
 
 
 def images_needed(images: Any, error: Any, target: float) -> float:
