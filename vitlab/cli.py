@@ -102,7 +102,7 @@ def _make(ordered: list[Asked]) -> int:
                 os.chdir(one.chapter.file.parent)  # where a notebook runs
                 one.run()
             else:
-                print(f"{one.name}: all {len(one.seeds)} seeds are there")
+                print(f"{one.name}: {len(one.seeds)} of {len(one.seeds)} seeds are there")
     except lab.OutOfTime:
         if processes.first():
             print(_kept(ordered))

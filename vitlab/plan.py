@@ -121,11 +121,16 @@ def table(ordered: list[Asked], budget: float | None) -> str:
     lines = [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
-    return "\n".join([*lines, f"{left} seeds to make at {lab.scale()} scale, in {_at_least(total, sure)}."])
+    return "\n".join(
+        [*lines, f"{left} seed{'s' * (left != 1)} to make at {lab.scale()} scale, in {_at_least(total, sure)}."]
+    )
 
 
 def _at_least(seconds: float, sure: bool) -> str:
-    return records.duration(seconds) if sure else f"{records.duration(seconds)} and more"
+    """Return a sum of times in words, where some of them may be unknown."""
+    if sure:
+        return records.duration(seconds)
+    return f"{records.duration(seconds)} and more" if seconds else "unknown"
 
 
 def _fits(before: float, after: float, sure: bool, budget: float | None) -> str:

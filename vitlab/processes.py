@@ -6,6 +6,7 @@ environment how many there are. Their group is made when it is first needed, and
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import pickle
@@ -14,7 +15,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, NoReturn, TypeVar
 
@@ -24,14 +25,24 @@ PATIENCE = datetime.timedelta(minutes=10)  # a process that does not answer for 
 T = TypeVar("T")
 
 
+def place() -> tuple[int, int]:
+    """Return which of how many processes this is, counted from 0: as its group says, else as the launcher did."""
+    dist = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        return dist.get_rank(), dist.get_world_size()
+    if "RANK" not in os.environ:
+        return 0, 1
+    return int(os.environ["RANK"]), int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def world() -> int:
     """Return how many processes make this run."""
-    return int(os.environ.get("WORLD_SIZE", "1")) if "RANK" in os.environ else 1
+    return place()[1]
 
 
 def first() -> bool:
     """Whether this process is the one that decides, writes and prints."""
-    return world() == 1 or os.environ["RANK"] == "0"
+    return place()[0] == 0
 
 
 def join() -> None:
@@ -69,8 +80,9 @@ def _group() -> Any:
     from accelerate import PartialState
 
     cuda = torch.cuda.is_available()
-    PartialState(cpu=not cuda, timeout=PATIENCE, backend="nccl" if cuda else "gloo")
-    return dist.new_group(backend="gloo", timeout=PATIENCE) if cuda else dist.group.WORLD
+    if not dist.is_initialized():
+        PartialState(cpu=not cuda, timeout=PATIENCE, backend="nccl" if cuda else "gloo")
+    return dist.group.WORLD if dist.get_backend() == "gloo" else dist.new_group(backend="gloo", timeout=PATIENCE)
 
 
 def _pickles(error: Exception) -> bool:
@@ -78,6 +90,16 @@ def _pickles(error: Exception) -> bool:
         return isinstance(pickle.loads(pickle.dumps(error)), Exception)
     except Exception:
         return False
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """Print nothing in here, but from the first process."""
+    if first():
+        yield
+    else:
+        with open(os.devnull, "w", encoding="utf-8") as nowhere, contextlib.redirect_stdout(nowhere):
+            yield
 
 
 def together(work: Callable[[], int]) -> int:
@@ -93,11 +115,13 @@ def together(work: Callable[[], int]) -> int:
 
     signal.signal(signal.SIGTERM, stopped)  # a launcher sends it to the rest when one process is gone
     try:
-        if not first():
-            _be_silent()
-        join()
-        status = work()
-        agree(lambda: None)  # nobody leaves while another still works
+        if not first():  # it prints nothing but an error that ends the run
+            os.environ["TQDM_DISABLE"] = "1"
+            warnings.simplefilter("ignore")
+        with silent():
+            join()
+            status = work()
+            agree(lambda: None)  # nobody leaves while another still works
         import torch.distributed as dist
 
         dist.destroy_process_group()
@@ -113,28 +137,26 @@ class _Lost(BaseException):
     """The launcher ends this process, because another is gone."""
 
 
-def _be_silent() -> None:
-    """Print nothing from this process but an error that ends the run."""
-    os.environ["TQDM_DISABLE"] = "1"
-    warnings.simplefilter("ignore")
-    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  it stays open
-
-
 def _tell(error: BaseException) -> None:
     """Print why the run ends, from one process: the first, if it knows what went wrong, else one that does."""
     if isinstance(error, KeyboardInterrupt):
         return  # the measurement has said what is kept
     lost = _is_loss(error)
     if not first():
-        time.sleep(3 if lost else 1)
-    if _spoken_for():
-        return
+        _wait(lambda: _asked(0) > 0, 3 if lost else 1)
+    if _asked(1) == 1:
+        _say(error, lost)
+    if first():  # it may hold the store in which the others ask
+        _wait(lambda: _asked(0) >= world(), 4)
+
+
+def _say(error: BaseException, lost: bool) -> None:
     if not lost:
         traceback.print_exception(error)
     why = (
         f"one of its {world()} processes was lost, or did not answer for {PATIENCE.seconds // 60} minutes"
         if lost
-        else f"process {os.environ['RANK']} of {world()} failed, see above"
+        else f"process {place()[0]} of {world()} failed, see above"
     )
     print(f"The run ended: {why}; finished seeds are kept, the same command goes on.", file=sys.stderr)
 
@@ -148,11 +170,18 @@ def _is_loss(error: BaseException) -> bool:
     return isinstance(error, _Lost | dist.DistError) or (isinstance(error, RuntimeError) and gone)
 
 
-def _spoken_for() -> bool:
-    """Whether another process has said why the run ends; where not, it is this one's to say."""
+def _asked(more: int) -> int:
+    """Count this process, or not, among those that ask whether to speak; return how many there are."""
     from torch.distributed import distributed_c10d
 
     try:
-        return distributed_c10d._get_default_store().add("vitlab/spoken", 1) > 1
+        return distributed_c10d._get_default_store().add("vitlab/ended", more)
     except (RuntimeError, ValueError):  # the store has gone with the process that held it
-        return False
+        return more
+
+
+def _wait(done: Callable[[], bool], seconds: float) -> None:
+    """Wait until something is so, but not for longer."""
+    patience = time.monotonic() + seconds
+    while not done() and time.monotonic() < patience:
+        time.sleep(0.05)

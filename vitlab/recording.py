@@ -229,7 +229,8 @@ def _measure(measure: Measure, seed: int, file: Path, config: Mapping[str, Any],
     lab.seed_everything(seed)
     _running, begun = sitting, time.perf_counter()
     try:
-        values = measure(seed, **copy.deepcopy(dict(config)))
+        with processes.silent():
+            values = measure(seed, **copy.deepcopy(dict(config)))
     finally:
         _running = outer
     spent = sitting.before + time.perf_counter() - begun
