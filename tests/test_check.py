@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def solutions():
 @pytest.mark.parametrize("code", list(solutions()))
 def test_every_printed_solution_passes(code, capsys):
     assert "check." in code
-    exec(compile(code, "<solution>", "exec"), {"torch": torch, "check": check})
+    exec(compile(code, "<solution>", "exec"), {"torch": torch, "math": math, "check": check})
     assert capsys.readouterr().out.startswith("Right. ")
 
 
@@ -47,7 +48,17 @@ def raising(*_):
     raise ZeroDivisionError("division by zero")
 
 
-@pytest.mark.parametrize("name", ["parameters", "circular_bias", "attention_as_convolution"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "parameters",
+        "circular_bias",
+        "attention_as_convolution",
+        "unseen_share",
+        "two_point_law",
+        "interaction_log_odds",
+    ],
+)
 def test_an_open_exercise_is_left_alone_and_a_raising_one_told(name, capsys):
     getattr(check, name)(unanswered)
     assert "Not answered yet" in capsys.readouterr().out
@@ -101,3 +112,46 @@ def test_a_wrong_answer_is_told_where_and_not_what(call, says, capsys):
     printed = capsys.readouterr().out
     assert re.search(says, printed), printed
     assert "7.0" not in printed
+
+
+def law_of_wrong_sign(n1, e1, n2, e2):
+    b = math.log(e2 / e1) / math.log(n2 / n1)
+    return e1 / n1**b, b
+
+
+def in_points(a, after_a, b, after_b):
+    return (after_a - a) - (after_b - b)
+
+
+def b_first(a, after_a, b, after_b):
+    def odds(m):
+        return math.log(m / (1 - m))
+
+    return (odds(after_b) - odds(b)) - (odds(after_a) - odds(a))
+
+
+def base_ten(a, after_a, b, after_b):
+    return -b_first(a, after_a, b, after_b) / math.log(10)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "told"),
+    [
+        ("unseen_share", lambda n, k: max(0.0, 1 - k / n), "counts each draw as a new image"),
+        ("unseen_share", lambda n, k: math.exp(-k), "simulations leave"),
+        ("unseen_share", lambda n, k: [0.5], "one number"),
+        ("two_point_law", law_of_wrong_sign, "sign of b"),
+        ("two_point_law", lambda *_: (1.0, 0.5), "your law gives"),
+        ("two_point_law", lambda *_: 0.5, "two numbers"),
+        ("two_point_law", lambda *_: (math.nan, 0.5), "two numbers"),
+        ("interaction_log_odds", in_points, "interaction in points"),
+        ("interaction_log_odds", b_first, "A's gain comes first"),
+        ("interaction_log_odds", base_ten, "base of the logarithm"),
+        ("interaction_log_odds", lambda *_: 7.0, "check the odds"),
+    ],
+)
+def test_wrong_answers_of_the_chapter_on_hunger_are_told(name, answer, told, capsys):
+    getattr(check, name)(answer)
+    out = capsys.readouterr().out
+    assert out.startswith("Not yet: ")
+    assert told in out

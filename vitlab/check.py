@@ -157,3 +157,89 @@ def distance_of_step(answer: Any, grid: int = 8, patch: int = 4) -> None:
             f"{answer:.2f} px is too {'small' if answer < want else 'large'}; average over all queries of a row"
         )
     _tell(fault, "The distance (7.1) does not know that the border was meant to be closed.")
+
+
+def unseen_share(unseen: Any) -> None:
+    """Check `unseen(n, k)`: the share of n images never seen after k draws with replacement."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    for n, k in ((4, 4), (50, 20), (50, 50), (30, 90)):
+        got, fault = _run(unseen, n, k)
+        if fault is None and _open(got):
+            return
+        drawn = rng.integers(n, size=(4000, k))
+        seen = np.zeros((4000, n), bool)
+        np.put_along_axis(seen, drawn, True, axis=1)
+        want = 1 - seen.mean()
+        if fault is None and not _number(got):
+            fault = f"a share is one number, yours is {got!r:.60}"
+        if fault is None and abs(got - want) > 0.02:
+            fault = (
+                f"for {n} images and {k} draws 4,000 simulations leave {100 * want:.1f} % unseen, yours {got:.3f}"
+            )
+            if abs(got - max(0.0, 1 - k / n)) < 1e-6:
+                fault += "; it counts each draw as a new image"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Four cases agree with simulated draws.")
+
+
+def two_point_law(law: Any) -> None:
+    """Check `law(n1, e1, n2, e2)`: the (a, b) of the power law a n^-b through both points."""
+    for n1, e1, n2, e2 in ((40, 0.8, 4000, 0.4), (4000, 0.4, 40, 0.8), (10, 0.5, 1000, 0.005), (7, 0.3, 70, 0.3)):
+        got, fault = _run(law, n1, e1, n2, e2)
+        if fault is None and _open(got):
+            return
+        points = f"({n1}, {e1}) and ({n2}, {e2})"
+        if fault is None and not (isinstance(got, tuple) and len(got) == 2 and all(map(_number, got))):
+            fault = f"a law is two numbers (a, b), yours is {got!r:.60}"
+        if fault is None:
+            a, b = got
+            for n, e in ((n1, e1), (n2, e2)):
+                there, fault = _run(lambda n=n, a=a, b=b: a * n**-b)
+                if fault is None and not math.isclose(there, e, rel_tol=1e-6):
+                    fault = f"through {points} your law gives {there:.4g} at {n}, not {e}"
+                    mirrored, _ = _run(lambda n=n, a=a, b=b: a * n**b)
+                    if mirrored is not None and math.isclose(mirrored, e, rel_tol=1e-6):
+                        fault += "; look at the sign of b"
+                if fault:
+                    break
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Four pairs of points lie on their laws.")
+
+
+def interaction_log_odds(interaction: Any) -> None:
+    """Check `interaction(a_without, a_with, b_without, b_with)` on the scale of log-odds."""
+    cases = ((0.1, 0.2, 0.8, 0.9), (0.1, 0.2, 0.5, 0.6), (0.5, 0.6, 0.1, 0.2), (0.3, 0.3, 0.4, 0.7))
+    for case in cases:
+        got, fault = _run(interaction, *case)
+        if fault is None and _open(got):
+            return
+        if fault is None and not _number(got):
+            fault = f"an interaction is one number, yours is {got!r:.60}"
+        before_a, after_a, before_b, after_b = (math.log(m) - math.log1p(-m) for m in case)
+        want = (after_a - before_a) - (after_b - before_b)
+        if fault is None and abs(got - want) > 1e-6:
+            fault = f"for {case} yours is {got:.4f}"
+            points = (case[1] - case[0]) - (case[3] - case[2])
+            if abs(got - points) < 1e-6:
+                fault += ", which is the interaction in points"
+            elif abs(got + want) < 1e-6:
+                fault += ", which is of the other sign: A's gain comes first"
+            elif abs(got * math.log(10) - want) < 1e-6 or abs(got * math.log(2) - want) < 1e-6:
+                fault += ", which is right but for the base of the logarithm: take the natural one"
+            else:
+                fault += "; check the odds, m / (1 - m)"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Four tables of two by two agree.")
+
+
+def _number(value: Any) -> bool:
+    """Whether a value is one finite real number."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from vitlab.show.figures import figure
 from vitlab.show.grids import images, maps
+from vitlab.show.growing import curve
 from vitlab.show.plots import heat, lines, overlay, reference
 from vitlab.show.style import look
 from vitlab.show.text import say, table, verdict
 from vitlab.show.widgets import interact, slider
 
 __all__ = [
+    "curve",
     "figure",
     "heat",
     "images",
