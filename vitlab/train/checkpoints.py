@@ -7,10 +7,14 @@ needs no generator's state: a step's randomness comes from (seed, step).
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import glob
 import json
 import os
 import time
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +34,9 @@ if TYPE_CHECKING:
 PLUMBING = True  # a training that stops and goes on gives what one that does not stop gives: tested to the bit
 
 FORMAT = "vitlab-training-1"
-SECONDS = 60.0  # between saves, and at least a hundred times what a save takes
-ASK = 10  # steps between which several processes agree on whether time is up
+SECONDS = 60.0  # between saves, and at least
+TIMES = 100  # times what a save takes
+ASK = 10  # steps between which several processes agree on whether to save or to stop
 
 
 class Checkpoint:
@@ -54,6 +59,7 @@ class Checkpoint:
         self.accelerator = accelerator
         self.saved = time.monotonic()
         self.cost = 0.0
+        self.finished = False
 
     def resume(self, now: Progress) -> None:
         """Go on from the file, if there is one.
@@ -82,20 +88,14 @@ class Checkpoint:
             if self.accelerator.scaler is not None and header["scaler"]:
                 self.accelerator.scaler.load_state_dict(header["scaler"])
         now.step = header["step"]
+        self.finished = now.step == now.steps
         now.losses.copy_(tensors["losses"])
         for name, steps in header["log"].items():
             now.log[name] = [(step, tensors[f"log.{name}.{i}"]) for i, step in enumerate(steps)]
 
     def stop_if_time_is_up(self, now: Progress) -> None:
         """Save and raise lab.OutOfTime when the time that was given is up; all processes stop at one step."""
-        up = lab.time_is_up()
-        if self.accelerator.num_processes > 1:
-            from accelerate.utils import broadcast_object_list
-
-            if now.step % ASK:
-                return
-            up = broadcast_object_list([up])[0]
-        if not up:
+        if not self._agreed(lab.time_is_up, now):
             return
         if self.path is None:
             raise lab.OutOfTime(f"Time is up after {now.step} of {now.steps} steps; no checkpoint was asked for.")
@@ -104,20 +104,34 @@ class Checkpoint:
 
     def save_if_due(self, now: Progress) -> None:
         """Save when the last save is long enough ago."""
-        if time.monotonic() - self.saved >= max(SECONDS, 100 * self.cost) and now.step < now.steps:
+        if self.path is not None and now.step < now.steps and self._agreed(self._due, now):
             self.save(now)
 
+    def _due(self) -> bool:
+        return time.monotonic() - self.saved >= max(SECONDS, TIMES * self.cost)
+
+    def _agreed(self, asked: Callable[[], bool], now: Progress) -> bool:
+        """The answer of the first process, in all; several ask now and then only, because then all wait for it."""
+        if self.accelerator.num_processes == 1:
+            return asked()
+        if now.step % ASK:
+            return False
+        from accelerate.utils import broadcast_object_list
+
+        return bool(broadcast_object_list([asked()])[0])
+
     def finish(self, now: Progress) -> None:
-        """Save what a finished training leaves: everything but the optimizer's moments."""
-        self.save(now)
+        """Save what a finished training leaves, unless it was read: everything but the optimizer's moments."""
+        if not self.finished:
+            self.save(now)
         self.accelerator.wait_for_everyone()
 
     def save(self, now: Progress) -> None:
-        """Write the file, from the first process alone.
+        """Write the file, from the first process alone; all of them call it, as the losses are the mean of theirs.
 
         Raises OSError where it cannot be written; what stood there before still stands.
         """
-        losses = self.accelerator.reduce(now.losses, "mean") if now.step == now.steps else now.losses
+        losses = self.accelerator.reduce(now.losses, "mean")
         if self.path is None or not self.accelerator.is_main_process:
             return
         begun = time.monotonic()
@@ -146,13 +160,15 @@ def write(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> Non
     Raises OSError in one sentence where the disk is full or the folder closed.
     """
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    about = json.dumps(header)
     # A copy each, because two names of one tensor (tied weights) may not share memory in the file.
     copies = {key: value.detach().to("cpu", copy=True).contiguous() for key, value in tensors.items()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for old in path.parent.glob(f"{path.name}.*.part"):
+        for old in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
             old.unlink(missing_ok=True)  # of a process that was killed while it wrote
-        save_file(copies, part, metadata={"format": FORMAT, "header": json.dumps(header)})
+        meta = {"format": FORMAT, "header": about, "checksum": _checksum(copies, about)}
+        save_file(copies, part, metadata=meta)
         with part.open("rb+") as stream:
             os.fsync(stream.fileno())
         os.replace(part, path)
@@ -162,7 +178,8 @@ def write(path: Path, tensors: dict[str, Tensor], header: dict[str, Any]) -> Non
             "choose a folder that can be written, what was saved before still stands."
         ) from error
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it was renamed, or there is no folder to take it from
+            part.unlink()
 
 
 def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -191,9 +208,20 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         header = json.loads(meta["header"])
         if header.keys() != {"step", "recipe", "scaler", "log"} or "losses" not in tensors:
             raise ValueError("parts are missing")
+        ours = _checksum(tensors, meta["header"])
+        if meta.get("checksum", ours) != ours:
+            raise ValueError("its numbers are not those that were written")
     except (KeyError, ValueError, AttributeError) as error:
         raise ValueError(f"The checkpoint {path} is damaged ({error}); delete it and train again.") from error
     return tensors, header
+
+
+def _checksum(tensors: dict[str, Tensor], header: str) -> str:
+    """Thirty-two bits that change with any byte of the tensors, their names and the header."""
+    total = zlib.crc32(header.encode())
+    for key in sorted(tensors):
+        total = zlib.crc32(tensors[key].reshape(-1).view(torch.uint8).numpy(), zlib.crc32(key.encode(), total))
+    return f"{total:08x}"
 
 
 def _below(tensors: dict[str, Tensor], name: str) -> dict[str, Tensor]:
