@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 PLUMBING = True  # it stops a training, it never changes one
 
 INTERVAL = 50  # steps between looks
-FIRST = 10  # steps whose mean loss is what divergence is measured against
-TIMES = 3.0  # a loss that many times the first is no noise
+FIRST = 10  # steps whose least loss is what divergence is measured against, as the second can be beyond all bounds
+TIMES = 3.0  # a loss that many times the first is no noise,
+LEAST = 0.1  # unless it is as small as this: what begins near 0 can only rise
 ALIKE = 1e-6  # spread of the scores over images, relative to their size, below which all images look the same
 
 
@@ -40,16 +41,18 @@ class Watch:
         if now.step - self.looked < INTERVAL and now.step < now.steps:
             return
         new = now.losses[self.looked : now.step].float().cpu()
-        first = now.losses[: min(FIRST, now.step)].float().mean().item()
+        first = now.losses[: min(FIRST, now.step)].min().item()
         if not torch.isfinite(new).all():
             step = self.looked + int((~torch.isfinite(new)).nonzero()[0])
             raise TrainingFailed(
                 f"The loss of step {step} is {new[step - self.looked].item()}, not a finite number; check "
                 "the images and labels of that step, lower the learning rate or lengthen the warm-up."
             )
-        if first > 0 and new.min() > TIMES * first:
+        begun = max(0, now.step - INTERVAL)  # as many steps at the end and after a resumption as elsewhere
+        least = now.losses[begun : now.step].min().item()
+        if first >= 0 and least > max(TIMES * first, LEAST):
             raise TrainingFailed(
-                f"The loss diverges: it began at {first:.3g} and is {new.min():.3g} or more in steps {self.looked}"
+                f"The loss diverges: it began at {first:.3g} and is {least:.3g} or more in steps {begun}"
                 f" to {now.step - 1}; lower the learning rate, lengthen the warm-up or clip gradients."
             )
         self.alike = self.alike + 1 if _alike(now.objective.outputs) else 0
