@@ -157,7 +157,7 @@ class TestDistillation:
         assert by["elements"] == pytest.approx(by["batch"] / classes, rel=1e-12)
 
     def test_the_gradient_does_not_shrink_with_the_temperature(self):
-        """For tau to infinity it is (z - t, means taken off) / (K * batch), so that tau squared is the right factor."""
+        """For tau to infinity it is (z - t, less their means) / (K * batch): tau squared is the right factor."""
         teacher = draw(1)
         for tau in (1e3, 1e4):
             z = draw(0).requires_grad_()
