@@ -37,12 +37,18 @@ def unused(x):
 '''
 
 
+def forget() -> None:
+    """Begin another run, in which files are read anew."""
+    digest._load.cache_clear()
+    digest._chapter.cache_clear()
+    digest._texts.clear()
+
+
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A small package that stands where vitlab stands, and a function to change one of its files."""
     monkeypatch.setattr(digest, "_ROOT", tmp_path)
-    digest._load.cache_clear()
-    digest._texts.clear()
+    forget()
     folder = tmp_path / "vitlab" / "fake"
     folder.mkdir(parents=True)
     files = {
@@ -60,13 +66,11 @@ def package(tmp_path, monkeypatch):
         before = digest.digest(CHAPTER, "measure", "laptop")
         assert old in file.read_text()
         file.write_text(file.read_text().replace(old, new))
-        digest._load.cache_clear()
-        digest._texts.clear()  # another run
+        forget()
         return digest.changed(before, digest.digest(CHAPTER, "measure", "laptop"))
 
     yield change
-    digest._load.cache_clear()
-    digest._texts.clear()
+    forget()
 
 
 def test_it_follows_imports_to_the_bottom(package):

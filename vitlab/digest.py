@@ -12,7 +12,7 @@ import ast
 import hashlib
 import symtable
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 PLUMBING = True  # a change here cannot change a recorded number
@@ -27,6 +27,7 @@ class Source:
 
     def __init__(self, text: str, module: str) -> None:
         self.module = module
+        self._looked: dict[tuple[str, str], tuple[str, list[tuple[Source, str]]]] = {}
         self.statements: dict[str, list[ast.stmt]] = {}
         self.imports: dict[str, tuple[str, str | None]] = {}
         for statement in ast.parse(text).body:
@@ -50,6 +51,18 @@ class Source:
             for s in self.statements.get("PLUMBING", [])
         )
 
+    def look(self, name: str, scale: str) -> tuple[str, list[tuple[Source, str]]]:
+        """Return the fingerprint of the statements that bind a name, and what they read; looked at once."""
+        if (name, scale) not in self._looked:
+            statements = [_Normalise(scale).visit(ast.parse(ast.unparse(s))) for s in self.statements[name]]
+            dumps = dict.fromkeys(
+                _dump(s) for s in statements
+            )  # a cell run twice binds a name twice, the same way
+            found = hashlib.sha256("\n".join(dumps).encode()).hexdigest()[:12]
+            reads = [read for statement in statements for read in _references(statement, self)]
+            self._looked[name, scale] = found, reads
+        return self._looked[name, scale]
+
 
 def digest(text: str, function: str, scale: str) -> dict[str, str]:
     """Return a fingerprint of `function` and of every definition it depends on.
@@ -65,7 +78,7 @@ def digest(text: str, function: str, scale: str) -> dict[str, str]:
     Raises:
         ValueError: the chapter does not define the function at its top level.
     """
-    chapter = Source(text, "")
+    chapter = _chapter(text)
     if function not in chapter.statements:
         raise ValueError(
             f"A measurement is a function at the top level of its chapter, but {function!r} is not defined there; "
@@ -82,11 +95,8 @@ def digest(text: str, function: str, scale: str) -> dict[str, str]:
             queue.extend(_follow(source.imports[name], []))
         if name not in source.statements:
             continue
-        statements = [_Normalise(scale).visit(ast.parse(ast.unparse(s))) for s in source.statements[name]]
-        dumps = dict.fromkeys(_dump(s) for s in statements)  # a cell run twice binds a name twice, the same way
-        found[key] = hashlib.sha256("\n".join(dumps).encode()).hexdigest()[:12]
-        for statement in statements:
-            queue.extend(_references(statement, source))
+        found[key], reads = source.look(name, scale)
+        queue.extend(reads)
     return found
 
 
@@ -153,6 +163,11 @@ def _follow(target: tuple[str, str | None], chain: list[str]) -> Iterator[tuple[
 def _module_file(module: str) -> Path | None:
     base = _ROOT.joinpath(*module.split("."))
     return next((p for p in (base.with_suffix(".py"), base / "__init__.py") if p.is_file()), None)
+
+
+@lru_cache(maxsize=8)
+def _chapter(text: str) -> Source:
+    return Source(text, "")
 
 
 @cache
