@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import time
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from vitlab.train.recipe import Precision, precision_on
@@ -17,18 +19,18 @@ def flops(model: nn.Module, images: Tensor) -> float:
     """Floating-point operations of training on one image, forward and backward, two a multiply-add.
 
     Args:
-        model: any module; its gradients are cleared.
+        model: any module; a copy is run, so that nothing of it changes.
         images: a batch `(batch, ...)`; counted whole and divided.
 
-    Products of matrices and convolutions are counted, elementwise work is not, as peak rates are quoted. Attention
-    that is computed in one fused kernel is counted on CUDA alone, where torch knows its cost.
+    Products of matrices and convolutions are counted, elementwise work is not, as peak rates are quoted. A layer
+    costs its forward pass three times, but the first twice, because no gradient goes on to the images. Attention
+    counts as the products in its equation, however it is computed: what a fused kernel does twice counts once.
     """
-    training = model.training
-    model.train()
-    with FlopCounterMode(display=False) as counter:
-        model(images).float().square().sum().backward()
-    model.zero_grad(set_to_none=True)
-    model.train(training)
+    model = copy.deepcopy(model).train()
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+        outputs = model(images)
+        parts = outputs if isinstance(outputs, list | tuple) else [outputs]
+        torch.stack([part.float().square().sum() for part in parts]).sum().backward()
     return counter.get_total_flops() / len(images)
 
 
