@@ -100,7 +100,7 @@ class Run:
 
     def wait_for(self, *files: Path) -> None:
         """Wait until these files are written."""
-        patience = time.monotonic() + 60
+        patience = time.monotonic() + 180
         while not all(file.exists() and file.stat().st_size for file in files):
             assert self.alive and time.monotonic() < patience
             time.sleep(0.05)
@@ -111,7 +111,7 @@ class Run:
 
     def finish(self) -> tuple[list[int], str, str]:
         """Return the exit statuses, and all that was printed."""
-        out, err = zip(*(process.communicate(timeout=90) for process in self.processes), strict=True)
+        out, err = zip(*(process.communicate(timeout=300) for process in self.processes), strict=True)
         return [process.returncode for process in self.processes], "".join(out), "".join(err)
 
 
@@ -179,7 +179,7 @@ def test_a_killed_process_ends_the_run_in_a_sentence(chapter, lost, torchrun):
     (chapter.parent / "hold").unlink()
     began = time.monotonic()
     status, _, err = run.finish()
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 120  # far less than a lost process is waited for
     assert 0 not in status
     assert err.count("The run ended: one of its 2 processes was lost") == 1
     assert "vitlab/recording.py" not in err  # no traceback of ours
@@ -215,7 +215,7 @@ def test_a_notebook_can_launch_processes_too(chapter):
         + f"notebook_launcher(run, num_processes=2, use_port='{free_port()}')\n"
         + "print(run()['total'].tolist())\n"
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=90)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("measured 0") == 1
     assert done.stdout.splitlines()[-1] == str([int(stored(seed)["total"]) for seed in range(2)])
