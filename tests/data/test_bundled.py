@@ -105,5 +105,5 @@ def test_importing_the_data_part_is_light():
 
 def test_parts_are_reached_by_name():
     assert data.scenes.TEXTURES
-    with pytest.raises(AttributeError, match=r"vitlab\.data has .*not 'views'"):
-        _ = data.views
+    with pytest.raises(AttributeError, match=r"vitlab\.data has .*not 'sounds'"):
+        _ = data.sounds

@@ -124,7 +124,8 @@ class Crop:
     Bilinear interpolation looks at two pixels a side. Where the box is larger than the output, those between are
     skipped, and fine patterns alias into coarse ones. So the triangle that weights the pixels is as wide as the
     box is larger (as in Pillow, and in torchvision with antialias=True). Resizing is linear in the rows and in the
-    columns, so it is two matrix products an image.
+    columns, so it is two matrix products an image. Where no box can be larger, because the image is not, two
+    pixels a side are all there is to weight, and they are looked up.
     """
 
     scale: tuple[float, float] = (0.08, 1.0)
@@ -160,17 +161,41 @@ class Crop:
         """Return the boxes of the images `(batch, channels, height, width)` as `(batch, channels, size, size)`."""
         sides = checked(images).shape[-2:]
         targets = sides if self.size is None else (self.size, self.size)
-        vertical = triangles(column(top, images), column(height, images), sides[0], targets[0])
-        horizontal = triangles(column(left, images), column(width, images), sides[1], targets[1])
-        # (batch, 1, target, source) @ (batch, channels, source, width), then the same from the right
-        return (vertical @ images @ horizontal.mT).clamp_(0, 1)
+        top, left, height, width = (column(side, images) for side in (top, left, height, width))
+        if targets[0] >= sides[0] and targets[1] >= sides[1]:
+            y = places(top, height, sides[0], targets[0])
+            x = places(left, width, sides[1], targets[1])
+            # (batch, height, width, 2), x first
+            grid = torch.stack([x.mT.expand(-1, targets[0], -1), y.expand(-1, -1, targets[1])], dim=-1)
+            made = F.grid_sample(images, grid, align_corners=False)
+        else:
+            vertical = triangles(top, height, sides[0], targets[0])
+            horizontal = triangles(left, width, sides[1], targets[1])
+            # (batch, 1, target, source) @ (batch, channels, source, width), then the same from the right
+            made = vertical @ images @ horizontal.mT
+        return made.clamp_(0, 1)
+
+
+def centres(length: Tensor, target: int) -> Tensor:
+    """Return where `target` output pixels are centred in a box, in pixels; the box's first is centred at 0.
+
+    Output pixel i covers i to i + 1 of `target` equal parts of the box, so it is centred at
+    (i + 1/2) * length / target - 1/2. `length` is `(batch, 1, 1, 1)`, the result `(batch, 1, target, 1)` float32.
+    """
+    return (torch.arange(target, device=length.device).view(-1, 1) + 0.5) * (length / target) - 0.5
+
+
+def places(start: Tensor, length: Tensor, source: int, target: int) -> Tensor:
+    """Return those centres as `grid_sample` counts, -1 and 1 being the image's edges: `(batch, target, 1)`.
+
+    They are kept between the box's first and last centre, so that nothing outside the box is looked at.
+    """
+    inside = torch.minimum(centres(length, target).clamp_min(0), length - 1)
+    return ((2 * (start + inside) + 1) / source - 1).squeeze(1)
 
 
 def triangles(start: Tensor, length: Tensor, source: int, target: int) -> Tensor:
     """Return the weights that make `target` pixels of pixels `start` to `start + length` of `source`.
-
-    Output pixel i is centred at (i + 1/2) * length / target - 1/2, in pixels of the box, the first of which is
-    centred at 0.
 
     Args:
         start, length: `(batch, 1, 1, 1)`, whole pixels.
@@ -178,9 +203,7 @@ def triangles(start: Tensor, length: Tensor, source: int, target: int) -> Tensor
     Returns:
         `(batch, 1, target, source)` float32, each row summing to 1.
     """
-    scale = length / target
-    centre = (torch.arange(target, device=start.device).view(-1, 1) + 0.5) * scale - 0.5
     pixel = torch.arange(source, device=start.device) - start
-    weights = (1 - (pixel - centre).abs() / scale.clamp_min(1)).clamp_min_(0)
+    weights = (1 - (pixel - centres(length, target)).abs() / (length / target).clamp_min(1)).clamp_min_(0)
     weights = weights * ((pixel >= 0) & (pixel < length))
     return weights / weights.sum(-1, keepdim=True)

@@ -70,10 +70,14 @@ class Batches:
         except BaseException as error:
             # The error's traceback would keep the workers alive, in a notebook until the next error.
             self.close()
-            if not isinstance(error, RuntimeError) or "DataLoader worker" not in str(error):
+            told = isinstance(error, RuntimeError) and "DataLoader worker" in str(error)
+            # A batch that a worker had ready cannot be fetched once it is dead. (What a picture file raises comes
+            # as a sentence.)
+            if not told and not (self.workers and isinstance(error, OSError | EOFError)):
                 raise
+            what = (str(error) or type(error).__name__).splitlines()[0]
             raise RuntimeError(
-                f"A process that reads pictures died ({str(error).splitlines()[0]}): most often memory ran out; "
+                f"A process that reads pictures died ({what}): most often memory ran out; "
                 "read with fewer workers, or smaller batches."
             ) from error
         if isinstance(batch, str):
