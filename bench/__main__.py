@@ -1,4 +1,4 @@
-"""`make bench`: our models against their peers, the cost of watching and of the loop, and views and feeds against theirs."""
+"""`make bench`: our models, views and feeds against their peers, and the cost of watching and of the loop."""
 
 from __future__ import annotations
 
