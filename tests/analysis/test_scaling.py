@@ -32,7 +32,7 @@ def test_a_floor_is_found_to_the_step_of_its_grid(floor: float, exponent: float)
 
 
 def test_halving_the_error_takes_two_to_the_one_over_b_times_the_images() -> None:
-    """Equation (4.2) of the chapter data_hunger."""
+    """Equation (7.2) of the chapter data_hunger."""
     law = scaling.PowerLaw(3.0, 0.25)
     assert law.images(0.1) / law.images(0.2) == pytest.approx(2 ** (1 / 0.25))
 
