@@ -422,7 +422,7 @@ fed = lab.record(
     kinds=KINDS,
     fractions=FRACTIONS,
     rank=1,
-    minutes=lab.choose(smoke=0.2, laptop=28, paper=30),
+    minutes=lab.choose(smoke=0.2, laptop=24, paper=30),
 )
 fed
 
@@ -972,7 +972,7 @@ recipes = lab.record(
     fractions=(0.1, 1.0),
     recipes=("bare", "strong"),
     rank=3,
-    minutes=lab.choose(smoke=0.2, laptop=13, paper=18),
+    minutes=lab.choose(smoke=0.2, laptop=10, paper=18),
 )
 recipes
 
@@ -1197,7 +1197,7 @@ tiny = lab.record(
     kinds=("cnn", "vit"),
     fractions=(0.1, 1.0),
     rank=4,
-    minutes=lab.choose(smoke=0.2, laptop=7, paper=9),
+    minutes=lab.choose(smoke=0.2, laptop=6, paper=9),
 )
 tiny
 

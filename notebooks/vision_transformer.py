@@ -524,8 +524,20 @@ def train_pooled(seed):
     return {"right": right == answers}
 
 
-trained = lab.record("vit_training", train_three, seeds=SEEDS)
-pooled = lab.record("vit_pooled", train_pooled, seeds=SEEDS)
+trained = lab.record(
+    "vit_training",
+    train_three,
+    seeds=SEEDS,
+    rank=10,
+    minutes=lab.choose(smoke=0.1, laptop=20, paper=25),
+)
+pooled = lab.record(
+    "vit_pooled",
+    train_pooled,
+    seeds=SEEDS,
+    rank=12,
+    minutes=lab.choose(smoke=0.1, laptop=5, paper=10),
+)
 display(trained, pooled)
 
 # %%
@@ -897,7 +909,13 @@ def geometry(seed):
     return out
 
 
-measured = lab.record("vit_geometry", geometry, seeds=SEEDS)
+measured = lab.record(
+    "vit_geometry",
+    geometry,
+    seeds=SEEDS,
+    rank=11,
+    minutes=lab.choose(smoke=0.1, laptop=2, paper=5),
+)
 measured
 
 # %% tags=["hide-input"]
