@@ -262,21 +262,38 @@ class TestCallbacks:
         assert log["twice"][1].tolist() == [0, 12, 24]
         assert log["place"][1].tolist() == [[0, 1], [6, 1], [12, 1]] and log["tensor"][1].shape == (3, 2, 3)
 
-    @pytest.mark.xfail(
-        strict=True, reason="on a CPU, note() keeps the network's own memory, which training changes"
-    )
     def test_a_note_is_what_it_was_when_it_was_taken(self):
         model = linear()
         before = model[1].weight.detach().clone()
         log = fit(model, callbacks=[train.every(6, lambda now: now.note(weight=now.model[1].weight))]).log
         assert np.array_equal(log["weight"][1][0], before.numpy())
 
-    @pytest.mark.xfail(strict=True, reason="callbacks see the averaged network in train mode")
     def test_the_averaged_network_is_in_eval_mode_too(self):
         modes = []
         recipe = train.Recipe(steps=3, batch_size=8, ema=0.9)
         fit(vit(), recipe, callbacks=[train.every(1, lambda now: modes.append(now.ema.training))])
         assert not any(modes)
+
+    def test_the_last_note_stays_when_the_network_is_trained_again(self):
+        model = linear()
+        log = fit(model, callbacks=[train.every(6, lambda now: now.note(weight=now.model[1].weight))]).log
+        last = log["weight"][1][-1].copy()
+        fit(model)
+        assert np.array_equal(log["weight"][1][-1], last)
+
+    def test_notes_of_two_shapes_are_refused_at_once(self):
+        with pytest.raises(ValueError, match=r"one shape, \(0,\) at step 0, got \(1,\) at step 1") as caught:
+            fit(linear(), callbacks=[lambda now: now.note(row=np.zeros(now.step))])
+        one_sentence(caught.value)
+
+    @pytest.mark.parametrize(("batch", "parts"), [(16, 1), (4, 1), (8, 2)])
+    def test_a_feed_and_a_recipe_of_other_batch_sizes_are_told(self, batch, parts):
+        recipe = train.Recipe(steps=3, batch_size=batch, accumulate=parts)
+        if (batch, parts) == (8, 2):
+            fit(linear(), recipe, batches=feed(8))  # the same images in two parts are no fault
+            return
+        with pytest.raises(ValueError, match=f"parts of {batch} images for each process, the feed's are of 8"):
+            fit(linear(), recipe, batches=feed(8))
 
     def test_their_time_is_not_training_time(self):
         result = fit(linear(), callbacks=[train.every(6, lambda now: time.sleep(0.4))])

@@ -60,6 +60,7 @@ class Checkpoint:
         self.saved = time.monotonic()
         self.cost = 0.0
         self.finished = False
+        self.kept: dict[str, int] = {}  # how many notes of each name are copies already
 
     def resume(self, now: Progress) -> None:
         """Go on from the file, if there is one.
@@ -92,9 +93,11 @@ class Checkpoint:
         now.losses.copy_(tensors["losses"])
         for name, steps in header["log"].items():
             now.log[name] = [(step, tensors[f"log.{name}.{i}"]) for i, step in enumerate(steps)]
+            self.kept[name] = len(steps)
 
     def stop_if_time_is_up(self, now: Progress) -> None:
         """Save and raise lab.OutOfTime when the time that was given is up; all processes stop at one step."""
+        self._keep_notes(now)  # those from before the first step
         if not self._agreed(lab.time_is_up, now):
             return
         if self.path is None:
@@ -104,8 +107,25 @@ class Checkpoint:
 
     def save_if_due(self, now: Progress) -> None:
         """Save when the last save is long enough ago."""
+        self._keep_notes(now)
         if self.path is not None and now.step < now.steps and self._agreed(self._due, now):
             self.save(now)
+
+    def _keep_notes(self, now: Progress) -> None:
+        """Copy what was just noted: on a CPU it may be the network's own memory, which the next step changes.
+
+        Raises ValueError for a note of another shape than those before it, which no array can hold together.
+        """
+        for name, found in now.log.items():
+            for i in range(self.kept.get(name, 0), len(found)):
+                step, value = found[i]
+                if value.shape != found[0][1].shape:
+                    raise ValueError(
+                        f"The notes {name!r} have one shape, {tuple(found[0][1].shape)} at step {found[0][0]}, "
+                        f"got {tuple(value.shape)} at step {step}; give it another name."
+                    )
+                found[i] = (step, value.clone())
+            self.kept[name] = len(found)
 
     def _due(self) -> bool:
         return time.monotonic() - self.saved >= max(SECONDS, TIMES * self.cost)

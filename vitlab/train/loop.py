@@ -57,7 +57,7 @@ class Fit:
     losses  `(steps,)` float32, the mean over processes
     log     name to (steps at which it was noted, values with these first)
     ema     the averaged network, where the recipe asks for one
-    images_per_second  of this run, without callbacks and checkpoints; 0 where nothing was left to train
+    images_per_second  of this run, time in callbacks left out; 0 where nothing was left to train
     """
 
     losses: np.ndarray

@@ -30,13 +30,25 @@ class Bar:
             total=now.steps, initial=now.step, unit="step", leave=False, disable=True if silent else None
         )
         self.batch = recipe.batch_size
+        self.share = recipe.batch_size // (accelerator.num_processes * recipe.accumulate)
+        if now.ema is not None:
+            now.ema.eval()  # callbacks look at it; averaging works in either mode
         self.first = now.step
         self.done = now.step
         self.spent = 0.0
         self.begun = self.shown = time.perf_counter()
 
     def update(self, now: Progress) -> None:
-        """Count a step, and now and then show the speed and the loss."""
+        """Count a step, and now and then show the speed and the loss.
+
+        Raises ValueError where the feed's batches are not the recipe's, as then no number here would be right.
+        """
+        seen = now.objective.outputs
+        if self.done == self.first and seen is not None and len(seen) != self.share:
+            raise ValueError(
+                f"The recipe's batches make parts of {self.share} images for each process, the feed's are of "
+                f"{len(seen)}; give both the same batch_size."
+            )
         self.done = now.step
         self.bar.update()
         if not self.bar.disable and time.perf_counter() - self.shown > SECONDS:

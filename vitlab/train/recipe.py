@@ -20,7 +20,7 @@ class Recipe:
     steps         updates of the weights
     batch_size    images an update, over all processes and accumulated parts together
     lr            highest learning rate, after warm-up
-    weight_decay  AdamW's; biases, norms and other vectors are not decayed
+    weight_decay  AdamW's; biases, norms and other vectors are not decayed, see `adamw`
     final_weight_decay  where half a cosine takes it by the end; None leaves it as it is
     warmup        steps of linear rise from 0 to `lr`; then half a cosine down to `final_lr`
     betas         AdamW's
@@ -90,7 +90,9 @@ def half_cosine(first: float, last: float, done: float) -> float:
 
 
 def adamw(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """AdamW over what a model learns; vectors are not decayed, matrices and kernels are.
+    """AdamW over what a model learns; vectors (biases, norms) are not decayed, all that has more axes is.
+
+    So the class token and the positions of a ViT are decayed, unlike in DeiT.
 
     Source: Loshchilov and Hutter 2019, arXiv 1711.05101.
     """
