@@ -1,0 +1,110 @@
+"""What the chapter on hunger says is taken from its records: other records, other words."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NAMES = ("data_hunger", "hunger_steps", "hunger_recipes", "hunger_tiny", "hunger_rates")
+
+
+def said(folder: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """Run the chapter at laptop scale with the records of a folder; return what it says, without drawing."""
+    from vitlab import show
+
+    monkeypatch.setenv("VITLAB_SCALE", "laptop")
+    monkeypatch.setenv("VITLAB_RECORDS", str(folder))
+    monkeypatch.setenv("VITLAB_RECORD", "load")
+    monkeypatch.chdir(ROOT / "notebooks")
+    found: dict[str, list[str]] = {"say": [], "table": [], "verdict": []}
+
+    def listen(kind: str) -> Callable[..., None]:
+        real = getattr(show, kind)
+
+        def shown(*arguments: Any, **named: Any) -> None:
+            text = real(*arguments, **named)
+            found[kind].append(getattr(text, "data", None) or text.markdown)
+
+        return shown
+
+    for kind in found:
+        monkeypatch.setattr(show, kind, listen(kind))
+    for silent in ("figure", "images", "interact"):
+        monkeypatch.setattr(show, silent, lambda *_, **__: None)
+    monkeypatch.setattr("accelerate.notebook_launcher", lambda *_, **__: None)  # trains; not what is asked here
+    notebook = nbformat.read(ROOT / "notebooks" / "data_hunger.ipynb", as_version=4)
+    cells = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
+    file = ROOT / "notebooks" / "data_hunger.py"
+    run(cells, file, monkeypatch)
+    return found
+
+
+def run(cells: list[str], file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run cells as the chapter's own module, so that records know where they come from."""
+    module = types.ModuleType("__main__")
+    module.__file__ = str(file)
+    monkeypatch.setitem(sys.modules, "__main__", module)
+    for cell in cells:
+        exec(compile(cell, str(file), "exec"), module.__dict__)
+
+
+def changed(folder: Path, name: str, change: Callable[[dict[str, np.ndarray]], None]) -> None:
+    """Change the numbers of every seed of a record, and nothing of what made it."""
+    for file in (folder / name / "laptop").glob("seed-*.npz"):
+        with np.load(file) as stored:
+            arrays = {key: stored[key] for key in stored.files}
+        change(arrays)
+        np.savez(file, **arrays)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the committed records of the chapter, without the manifest that would refuse a change."""
+    for name in NAMES:
+        shutil.copytree(ROOT / "data" / name / "laptop", tmp_path / name / "laptop")
+    return tmp_path
+
+
+def test_other_records_give_other_words(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = said(folder, monkeypatch)
+    assert min(map(len, before.values())) >= 4
+
+    def swapped(arrays: dict[str, np.ndarray]) -> None:
+        """What the ConvNet got, the ViT gets, and the other way round."""
+        for key in ("right", "fitted", "accuracy", "loss"):
+            arrays[key] = arrays[key][:, [1, 0, *range(2, arrays[key].shape[1])]]
+
+    def longer_swapped(arrays: dict[str, np.ndarray]) -> None:
+        for key in ("right", "fitted"):
+            arrays[key] = arrays[key][::-1]
+
+    def other_recipes(arrays: dict[str, np.ndarray]) -> None:
+        arrays["right"] = arrays["right"][:, ::-1]
+
+    def other_rates(arrays: dict[str, np.ndarray]) -> None:
+        arrays["right"] = arrays["right"][:, ::-1]
+
+    changed(folder, "data_hunger", swapped)
+    changed(folder, "hunger_steps", longer_swapped)
+    changed(folder, "hunger_tiny", swapped)
+    changed(folder, "hunger_recipes", other_recipes)
+    changed(folder, "hunger_rates", other_rates)
+    after = said(folder, monkeypatch)
+    for kind in before:
+        assert len(before[kind]) == len(after[kind])
+    same = [b for kind in ("say", "table") for b, a in zip(before[kind], after[kind], strict=True) if a == b]
+    # What no record decides may stay: sizes of the networks, and what heads look at.
+    assert len(same) <= 2, [text[:80] for text in same]
+    gap = next(i for i, text in enumerate(before["say"]) if "The ConvNet is ahead by" in text)
+    first, second = (text["say"][gap].split("ahead by ")[1].split(" ")[0] for text in (before, after))
+    assert float(first) == pytest.approx(-float(second), abs=0.11)
+    assert before["verdict"][0] != after["verdict"][0]
