@@ -1356,8 +1356,9 @@ both = any(s > 0 for s in stem_helps) and any(s > 0 for s in signal)
 show.verdict(
     claim="HUNGER-2: a ViT is fed by more data or signal, or by locality in the architecture.",
     source="the blog post",
+    # Food for a hungry network feeds it more than one that is not: else it is a better meal for everyone.
     verdict="holds"
-    if both
+    if both and sign(interaction[0]) >= 0
     else "holds in part"
     if any(s > 0 for s in (*stem_helps, *signal))
     else "undecided",
