@@ -885,11 +885,11 @@ show.table(
         "network",
         f"exponent b, {SMALL} smallest shares",
         "exponent b, all shares",
-        "times the images for half the error (7.2)",
-        f"error at {SHARES[-1]}, law minus measurement, points",
-        "error at 303 million images, %",
+        "k (7.2)",
+        f"law minus measured at {SHARES[-1]}",
+        "error at 303 M images, %",
     ],
-    caption="Fitted power laws; 95 % intervals, of the exponents over seeds and images, of the difference over seeds. Three points cannot show that a line is straight. Law minus measurement is negative where the law was too hopeful. The last column has two answers, by "
+    caption="Fitted power laws; 95 % intervals, of the exponents over seeds and images, of the difference over seeds. Three points cannot show that a line is straight. k: times the images for half the error. Law minus measured, in points, is negative where the law was too hopeful. The last column has two answers, by "
     f"the law of the smallest shares and by the one with a floor, and nobody should believe either: 303 million is {JFT / counts[-1]:,.0f} times as many images as we have.",
 )
 
