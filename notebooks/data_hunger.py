@@ -995,7 +995,7 @@ show.images(
 # $$ I = (m_{\text{ViT},\,\text{plain}} - m_{\text{ViT},\,\text{bare}}) - (m_{\text{Conv},\,\text{plain}} - m_{\text{Conv},\,\text{bare}}) \tag{9.1} $$
 #
 # is positive if the recipe helps the ViT more than the ConvNet, which is what a ViT in need of a recipe should show. With its terms in another order,
-# $(m_{\text{ViT,\,plain}} - m_{\text{Conv,\,plain}}) - (m_{\text{ViT,\,bare}} - m_{\text{Conv,\,bare}})$, it is the amount by which the recipe shrinks the gap.
+# $(m_{\text{ViT, plain}} - m_{\text{Conv, plain}}) - (m_{\text{ViT, bare}} - m_{\text{Conv, bare}})$, it is the amount by which the recipe shrinks the gap.
 
 # %%
 
