@@ -16,7 +16,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from vitlab import cli, digest, lab, records
+from vitlab import cli, digest, lab, recording, records
 
 CHAPTER = '''
 """A chapter in small."""
@@ -118,7 +118,7 @@ class TestRecord:
         chapter = write_chapter(text)
         with pytest.raises(KeyboardInterrupt):
             lab.record("small", chapter.measure, seeds=3)
-        assert "1 of 3 seeds are kept" in capsys.readouterr().err
+        assert "1 of the 3 seeds that were to make are kept" in capsys.readouterr().err
         stop.unlink()
         record = lab.record("small", chapter.measure, seeds=3)
         assert measured(tmp_path) == [0, 1, 1, 2]
@@ -374,17 +374,30 @@ class TestCheckpoints:
 
     def test_no_seed_is_begun_when_the_time_is_up(self, write_chapter, tmp_path, monkeypatch):
         monkeypatch.setenv("VITLAB_DEADLINE", "0")
-        with pytest.raises(lab.OutOfTime, match="The time is up; 0 of 2 seeds of small are kept"):
+        with pytest.raises(
+            lab.OutOfTime, match="The time is up; 0 of the 2 seeds of small that were to make are kept"
+        ):
             lab.record("small", write_chapter().measure, seeds=2)
         assert measured(tmp_path) == []
 
     def test_outside_a_measurement_nothing_is_kept(self):
         assert lab.checkpoint("first") is None
 
-    @pytest.mark.parametrize("name", ["../first", "a/b", "", ".", "..", ".first", "a b", "ä"])
+    @pytest.mark.parametrize("name", ["../first", "a/b", "", ".", "..", ".first", "a b", "ä", "a" * 101, None, 3])
     def test_a_name_that_leaves_the_folder_is_refused(self, name):
-        with pytest.raises(ValueError, match=r"A checkpoint's name is letters"):
+        with pytest.raises(ValueError, match=r"A checkpoint's name is up to 100 letters"):
             lab.checkpoint(name)
+
+    def test_two_pieces_of_one_name_are_told(self, write_chapter):
+        twice = TRAINING.replace("lab.checkpoint(name)", "lab.checkpoint(name) and lab.checkpoint(name)")
+        with pytest.raises(ValueError, match="Two pieces of this measurement are called 'first'"):
+            lab.record("small", write_chapter(twice).measure, seeds=1)
+
+    @pytest.mark.parametrize("rest", ["", "[]", '{"before": 1}', '{"before": "x", "began": 0, "hardware": []}'])
+    def test_a_damaged_note_of_the_time_spent_stops_nothing(self, tmp_path, rest):
+        (tmp_path / "a.safetensors").touch()
+        (tmp_path / "sitting.json").write_text(rest)
+        assert recording.earlier(tmp_path) == (0.0, ())
 
     def test_a_folder_that_cannot_be_made_is_one_sentence(self, write_chapter):
         parts = records.seed_file("small", "laptop", 0).with_suffix(".parts")

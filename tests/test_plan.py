@@ -260,8 +260,17 @@ class TestDryRun:
         chapters(small=text.replace("+ seed", "- seed"))
         records.seed_file("small", "laptop", 1).write_bytes(b"junk")
         rows = [row.replace("0.0 s", "").split() for row in self.show(capsys)[:3]]
-        assert [row[-1] for row in rows] == ["stale", "damaged", "stale"]
+        assert rows[0][-1] == rows[2][-1] == "stale"
+        assert " ".join(rows[1]).endswith("damaged, delete it first")
         assert "as the older seed 0, 2 took" in " ".join(rows[0])
+        assert cli.main(["record", "small"]) == 2
+        told = capsys.readouterr().err
+        assert "seed-001.npz: damaged" in told and told.count("\n") == 1
+
+    def test_a_chapter_without_records_is_told(self, chapters, capsys):
+        chapters(small="x = 1\n")
+        assert cli.main(["record", "small", "--dry-run"]) == 2
+        assert "asks for no record" in capsys.readouterr().err
 
     def test_another_configuration_makes_it_stale(self, chapters):
         text = (

@@ -60,12 +60,22 @@ def _record(chapter: str | None, scale: str, budget: str | None, dry: bool) -> i
         files = _chapters(chapter)
         digest.snapshot(*files)
         ordered = plan.order(files)
+        if not ordered:
+            raise ValueError(
+                f"{', '.join(file.name for file in files)} asks for no record; name a chapter that does."
+            )
         if dry:
             if processes.first():
                 print(plan.table(ordered, seconds))
             return 0
+        if damaged := [s.file for one in ordered for s in plan.seeds(one) if s.state == "damaged"]:
+            raise ValueError(
+                f"{', '.join(map(str, damaged))}: damaged, or not what data/manifest.json lists; restore it with "
+                "git, or delete it and record again."
+            )
     except ValueError as error:
-        print(error, file=sys.stderr)
+        if processes.first():
+            print(error, file=sys.stderr)
         return 2
     if seconds is not None:
         os.environ["VITLAB_DEADLINE"] = str(time.time() + seconds)
@@ -73,6 +83,9 @@ def _record(chapter: str | None, scale: str, budget: str | None, dry: bool) -> i
         return processes.together(lambda: _make(ordered))
     except KeyboardInterrupt:
         return 130
+    except OSError as error:  # a place that is full or closed: a sentence that says which
+        print(error, file=sys.stderr)
+        return 1
 
 
 def _chapters(chapter: str | None) -> list[Path]:

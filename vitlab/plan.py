@@ -26,6 +26,11 @@ class Seed:
     spent: float = 0.0  # seconds that went into its checkpoints
 
     @property
+    def file(self) -> Path:
+        """Where it stands, or will."""
+        return records.seed_file(self.asked.name, lab.scale(), self.seed)
+
+    @property
     def there(self) -> bool:
         """Whether nothing is left to do."""
         return self.state == "recorded"
@@ -109,6 +114,9 @@ def table(ordered: list[Asked], budget: float | None) -> str:
             row = [one.name, str(s.seed), str(one.rank)]
             if s.there:
                 rows.append([*row, records.duration(s.seconds or 0.0), "it took", s.state, "", ""])
+                continue
+            if s.state == "damaged":
+                rows.append([*row, "", "", "damaged, delete it first", "", ""])
                 continue
             before, sure, left = total, sure and each is not None, left + 1
             takes = max(0.0, 60 * each - s.spent) if each is not None else None

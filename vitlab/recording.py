@@ -59,6 +59,7 @@ class Sitting:
         self.before = 0.0  # seconds that earlier sittings put into the checkpoints there are
         self.hardware: tuple[str, ...] = ()
         self.noted = False
+        self.names: set[str] = set()
 
     def open(self) -> None:
         """Delete what other code left, and rests of a write that was killed; count what earlier sittings took."""
@@ -73,7 +74,13 @@ class Sitting:
         self.before, self.hardware = earlier(self.folder)
 
     def checkpoint(self, name: str) -> Path:
-        """Return where a piece keeps its checkpoint; the first process makes the folder."""
+        """Return where a piece keeps its checkpoint; the first process makes the folder.
+
+        Raises ValueError for a name that another piece has: it would be given that one's weights.
+        """
+        if name in self.names:
+            raise ValueError(f"Two pieces of this measurement are called {name!r}; give each a name of its own.")
+        self.names.add(name)
         if processes.first() and not self.noted:
             machines = dict.fromkeys((*self.hardware, records.hardware()))
             note = {"before": self.before, "began": self.began, "hardware": list(machines)}
@@ -98,8 +105,11 @@ def earlier(folder: Path) -> tuple[float, tuple[str, ...]]:
     saved = [file.stat().st_mtime for file in folder.glob("*.safetensors")]
     if not saved or not (folder / _SITTING).is_file():
         return 0.0, ()
-    last = json.loads((folder / _SITTING).read_text(encoding="utf-8"))
-    return last["before"] + max(0.0, max(saved) - last["began"]), tuple(last["hardware"])
+    try:
+        last = json.loads((folder / _SITTING).read_text(encoding="utf-8"))
+        return last["before"] + max(0.0, max(saved) - last["began"]), tuple(last["hardware"])
+    except (ValueError, KeyError, TypeError):  # it tells the time spent, which is no reason to stop
+        return 0.0, ()
 
 
 _running: Sitting | None = None
@@ -107,8 +117,10 @@ _running: Sitting | None = None
 
 def checkpoint(name: str) -> Path | None:
     """Return where a piece of the measurement in progress keeps its checkpoint, see `lab.checkpoint`."""
-    if not re.fullmatch(r"[\w-][\w.-]*", name, re.ASCII):
-        raise ValueError(f"A checkpoint's name is letters, digits, -, _ and ., got {name!r}; choose another name.")
+    if not isinstance(name, str) or not re.fullmatch(r"[\w-][\w.-]{0,99}", name, re.ASCII):
+        raise ValueError(
+            f"A checkpoint's name is up to 100 letters, digits, -, _ and ., got {name!r}; choose another name."
+        )
     return _running.checkpoint(name) if _running else None
 
 
@@ -169,7 +181,7 @@ def compute(name: str, measure: Measure, files: Mapping[int, Path], config: Mapp
                     bar.update()
         except KeyboardInterrupt:
             if processes.first():
-                kept = f"{bar.n} of {len(files)} seeds are kept"
+                kept = f"{bar.n} of the {len(files)} seeds that were to make are kept"
                 print(f"Interrupted: {kept}; run this again to go on.", file=sys.stderr)
             raise
         finally:
@@ -192,7 +204,7 @@ class Turns:
         self.release()
         while self.waiting:
             if lab.time_is_up():
-                kept = f"{self.bar.n} of {len(self.files)} seeds of {self.name} are kept"
+                kept = f"{self.bar.n} of the {len(self.files)} seeds of {self.name} that were to make are kept"
                 raise lab.OutOfTime(f"The time is up; {kept}.")
             seed = self.waiting.pop(0)
             file = self.files[seed]

@@ -348,3 +348,28 @@ def test_tied_weights_go_through_a_checkpoint(file):
     assert np.array_equal(fit(ours, file).losses, fit(theirs).losses)
     assert ours.one.weight is ours.other.weight
     assert_same(weights(ours), weights(theirs))
+
+
+def test_a_stop_before_the_first_step_leaves_no_note_twice(tmp_path, monkeypatch):
+    """However often a training is stopped before it begins, its callbacks note step 0 once."""
+    file = tmp_path / "c.safetensors"
+
+    def run():
+        look = train.every(4, lambda now: now.note(step=now.step))
+        recipe = train.Recipe(steps=8, batch_size=8)
+        return train.fit(linear(), feed(8), train.supervised(CLASSES), recipe, checkpoint=file, callbacks=[look])
+
+    monkeypatch.setenv("VITLAB_DEADLINE", "0")
+    for _ in range(2):
+        with pytest.raises(lab.OutOfTime):
+            run()
+    monkeypatch.delenv("VITLAB_DEADLINE")
+    steps, values = run().log["step"]
+    assert steps.tolist() == values.tolist() == [0, 4, 8]
+
+
+def test_a_folder_is_no_checkpoint(tmp_path):
+    with pytest.raises(OSError, match="is a folder and no checkpoint; name a file in it"):
+        train.fit(
+            linear(), feed(8), train.supervised(CLASSES), train.Recipe(steps=2, batch_size=8), checkpoint=tmp_path
+        )

@@ -70,6 +70,8 @@ class Checkpoint:
         self.accelerator.wait_for_everyone()
         if self.path is None or not self.path.exists():
             return
+        if self.path.is_dir():
+            raise IsADirectoryError(f"{self.path} is a folder and no checkpoint; name a file in it.")
         tensors, header = load(self.path)
         for key, value in self.recipe.items():
             if header["recipe"].get(key) != value:
@@ -91,6 +93,8 @@ class Checkpoint:
         now.step = header["step"]
         self.finished = now.step == now.steps
         now.losses.copy_(tensors["losses"])
+        if now.step == 0:
+            return  # the callbacks are called before the first step again, and note anew
         for name, steps in header["log"].items():
             now.log[name] = [(step, tensors[f"log.{name}.{i}"]) for i, step in enumerate(steps)]
             self.kept[name] = len(steps)

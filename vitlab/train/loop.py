@@ -88,7 +88,8 @@ def fit(
     Raises:
         TrainingFailed: the loss is no number, diverges, or the outputs collapse.
         lab.OutOfTime: the time that was given is up; the checkpoint holds what was done.
-        ValueError: the checkpoint is damaged, or of another training.
+        ValueError: the checkpoint is damaged, of another recipe, or of networks of other shapes. Another feed,
+            objective or forward pass it cannot tell; `lab.checkpoint` gives such a change a new place.
     """
     r, callbacks = recipe, tuple(callbacks)
     accelerator = _accelerator(r)

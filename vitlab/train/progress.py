@@ -44,7 +44,7 @@ class Bar:
         Raises ValueError where the feed's batches are not the recipe's, as then no number here would be right.
         """
         seen = now.objective.outputs
-        if self.done == self.first and seen is not None and len(seen) != self.share:
+        if seen is not None and len(seen) != self.share:
             raise ValueError(
                 f"The recipe's batches make parts of {self.share} images for each process, the feed's are of "
                 f"{len(seen)}; give both the same batch_size."
