@@ -1411,7 +1411,7 @@ more_data = {
 both = any(s > 0 for s in stem_helps) and any(s > 0 for s in signal)
 show.verdict(
     claim="HUNGER-2: a ViT is fed by more data or signal, or by locality in the architecture.",
-    source="a blog post on ViTs' data hunger, HUNGER in the [ledger](../book/claims.md)",
+    source="a blog post on ViTs' data hunger, HUNGER in the ledger",
     # Food for a hungry network feeds it more than one that is not: else it is a better meal for everyone.
     verdict="holds"
     if both and all(sign(i) > 0 for i in interaction)
