@@ -507,21 +507,20 @@ show.figure(
 # %% tags=["hide-input"]
 
 
-def told(interval, digits=1, unit=""):
-    """Write a mean with its interval."""
-    mean, low, high = (float(x) for x in interval)
-    return f"{mean:+.{digits}f}{unit} ({low:+.{digits}f} to {high:+.{digits}f})"
+def told(interval, digits=1, plus="+"):
+    """Write a mean with its interval; differences with their signs, levels (plus="") without."""
+    mean, low, high = (f"{float(x):{plus}.{digits}f}" for x in interval)
+    return f"{mean} ({low} to {high})"
+
+
+def apart(interval):
+    """Return the intervals of the places along the first axis, one by one."""
+    return [statistics.Interval(*place) for place in zip(*interval, strict=True)]
 
 
 def sign(interval):
     """Return +1 or -1 where an interval excludes zero, else 0."""
     return int(interval.low > 0) - int(interval.high < 0)
-
-
-def paired(one, other, at):
-    """Return the difference of two networks on the same images at one share, in points, with its interval."""
-    difference = right[..., at, PLACE[one]] - right[..., at, PLACE[other]]
-    return surely(difference)
 
 
 SHARES = [f"{100 * f:.0f} %" for f in FRACTIONS]
@@ -530,12 +529,9 @@ show.table(
         [
             SHARES[at],
             f"{each[at]:.0f}",
-            *(
-                f"{accuracy.mean[at, i]:.1f} ({accuracy.low[at, i]:.1f} to {accuracy.high[at, i]:.1f})"
-                for i in PLACE.values()
-            ),
+            *(told(level, plus="") for level in apart(of_share)),
         ]
-        for at in range(len(FRACTIONS))
+        for at, of_share in enumerate(apart(accuracy))
     ],
     header=["share", "images a class", *(NAMES[kind] for kind in KINDS)],
     caption=f"Accuracy on new images in per cent, {CLASSES} classes, chance {chance:.0f} %, with 95 % intervals over seeds and images.",
@@ -551,6 +547,12 @@ show.table(
 # > of accuracy.
 
 # %% tags=["hide-input"]
+# (seeds, images, shares): how much better than the ViT
+ahead = {
+    kind: right[..., PLACE[kind]] - right[..., PLACE["vit"]]
+    for kind in ("cnn", "stem")
+}
+lead = {kind: surely(difference) for kind, difference in ahead.items()}
 
 
 def gaps(fig):
@@ -559,12 +561,8 @@ def gaps(fig):
         ("cnn", "ConvNet minus ViT"),
         ("stem", "conv stem minus ViT"),
     ):
-        difference = right[..., PLACE[kind]] - right[..., PLACE["vit"]]
-        mean, low, high = surely(difference)
         colour = show.look().colours[PLACE[kind]]
-        show.lines(
-            ax, each, mean, low, high, label=label, colour=colour, markers=True
-        )
+        show.lines(ax, each, *lead[kind], label=label, colour=colour, markers=True)
     show.reference(ax, 0, "no difference")
     by_images(ax)
     ax.set_ylabel("difference (points)")
@@ -578,11 +576,9 @@ show.figure(
 )
 
 # %% tags=["hide-input"]
-GAP = [paired("cnn", "vit", at) for at in range(len(FRACTIONS))]
-growth = surely(
-    (right[..., PLACE["cnn"]] - right[..., PLACE["vit"]])[..., [0, -1]]
-    @ np.array([-1.0, 1.0])
-)
+GAP = apart(lead["cnn"])
+LAST_MINUS_FIRST = np.array([-1.0, 1.0])
+growth = surely(ahead["cnn"][..., [0, -1]] @ LAST_MINUS_FIRST)
 # The gap as a ratio of errors: 1 means none, whatever the level.
 wrong = 1 - right.mean(1) / 100  # (seeds, shares, networks)
 ratio = [
@@ -591,10 +587,7 @@ ratio = [
     )
     for at in range(len(FRACTIONS))
 ]
-times = [
-    f"{math.exp(r.mean):.2f} ({math.exp(r.low):.2f} to {math.exp(r.high):.2f})"
-    for r in ratio
-]
+times = [told(map(math.exp, r), 2, plus="") for r in ratio]
 way = {1: "grows", -1: "shrinks", 0: "does not decidedly change"}[sign(growth)]
 show.say(
     f"ConvNet minus ViT is {told(GAP[0])} points on {SHARES[0]} of the data and {told(GAP[-1])} on all of it: from the "
@@ -692,19 +685,13 @@ long
 right_long = np.moveaxis(100.0 * long["right"], -1, 1)  # (seeds, images, 2)
 level_long = surely(right_long)
 gap_long = surely(right_long[..., 0] - right_long[..., 1])
-closing = surely(
-    (right_long[..., 0] - right_long[..., 1])
-    - (right[:, :, -1, 0] - right[:, :, -1, 1])
-)
+closing = surely(right_long[..., 0] - right_long[..., 1] - ahead["cnn"][..., -1])
 known_long = 100 * long["fitted"].mean(0)
 show.table(
     [
         [
             f"{STEPS * factor:,}",
-            *(
-                f"{level.mean[i]:.1f} ({level.low[i]:.1f} to {level.high[i]:.1f})"
-                for i in range(2)
-            ),
+            *(told(of_network, plus="") for of_network in apart(level)),
             told(gap),
             f"{fitted[0]:.0f} and {fitted[1]:.0f}",
         ]
@@ -780,8 +767,7 @@ resampled = np.random.default_rng(0).integers(
 def exponents(kind, shares, images=slice(None)):
     """Return the exponent of each seed, fitted to so many of the smallest shares."""
     errors = 1 - right[..., PLACE[kind]][:, images, :shares].mean(1) / 100
-    slopes = np.polyfit(np.log(counts[:shares]), np.log(errors.T), 1)[0]
-    return -slopes
+    return np.array([scaling.power_law(counts[:shares], e).exponent for e in errors])
 
 
 def sure_of(exponents):
@@ -863,8 +849,7 @@ JFT = 303e6
 
 def slope(kind, shares):
     """Write an exponent with its interval."""
-    mean, low, high = sure_of(lambda images: exponents(kind, shares, images))
-    return f"{mean:.2f} ({low:.2f} to {high:.2f})"
+    return told(sure_of(lambda images: exponents(kind, shares, images)), 2, plus="")
 
 
 show.table(
@@ -1076,24 +1061,14 @@ show.figure(
 # %% tags=["hide-input"]
 
 
-def contrast(weights, place):
-    """Return a weighted sum of the six cells (recipes, networks) of one share, with its interval."""
-    return surely((cells[:, :, :, place] * np.asarray(weights, float)).sum((2, 3)))
-
-
-# rows bare, plain, strong; columns ConvNet, ViT
+# (shares) for each network, recipe, or both
 worth = {
-    kind: [
-        contrast(
-            [[-(i == k) for k in range(2)], [i == k for k in range(2)], [0, 0]], p
-        )
-        for p in range(2)
-    ]
+    kind: apart(surely(cells[:, :, 1, :, i] - cells[:, :, 0, :, i]))
     for i, kind in enumerate(("cnn", "vit"))
 }
-interaction = [contrast([[1, -1], [-1, 1], [0, 0]], p) for p in range(2)]
+interaction = apart(surely((cells[:, :, 1] - cells[:, :, 0]) @ LAST_MINUS_FIRST))
 gap_by = {
-    name: [contrast([[r == k, -(r == k)] for k in range(3)], p) for p in range(2)]
+    name: apart(surely(cells[:, :, r, :, 0] - cells[:, :, r, :, 1]))
     for r, name in enumerate(KITCHEN)
 }
 best_gap = {
@@ -1179,6 +1154,7 @@ def tuned(seed, source, classes, kinds, rates, fraction, steps):
     return gathered(rows, len(kinds), len(rates))
 
 
+TRIED = (3e-4, 1e-3, 3e-3)
 rates = lab.record(
     "hunger_rates",
     tuned,
@@ -1186,7 +1162,7 @@ rates = lab.record(
     source="cifar100",
     classes=CLASSES,
     kinds=KINDS,
-    rates=(3e-4, 1e-3, 3e-3),
+    rates=TRIED,
     fraction=0.3,
     steps=lab.choose(smoke=8, laptop=400, paper=10_000),
     rank=5,
@@ -1195,7 +1171,6 @@ rates = lab.record(
 rates
 
 # %% tags=["hide-input"]
-TRIED = (3e-4, 1e-3, 3e-3)
 tried = 100 * rates["right"].mean(-1)  # (seeds, networks, rates)
 show.table(
     [
@@ -1253,21 +1228,16 @@ tiny
 
 # %% tags=["hide-input"]
 right_tiny = np.moveaxis(100.0 * tiny["right"], -1, 1)
-level_tiny = surely(right_tiny)
-gap_tiny = surely(right_tiny[..., 0] - right_tiny[..., 1])
-grow_tiny = surely((right_tiny[..., 0] - right_tiny[..., 1]) @ np.array([-1.0, 1.0]))
-grow_same = surely(
-    (right[..., 0] - right[..., 1])[..., list(TWO)] @ np.array([-1.0, 1.0])
-)
+ahead_tiny = right_tiny[..., 0] - right_tiny[..., 1]
+level_tiny, gap_tiny = apart(surely(right_tiny)), apart(surely(ahead_tiny))
+grow_tiny = surely(ahead_tiny @ LAST_MINUS_FIRST)
+grow_same = surely(ahead["cnn"][..., list(TWO)] @ LAST_MINUS_FIRST)
 show.table(
     [
         [
             f"{SHARES[TWO[p]]}, {int(tiny['images'][0][p]):,} images",
-            *(
-                f"{level_tiny.mean[p, i]:.1f} ({level_tiny.low[p, i]:.1f} to {level_tiny.high[p, i]:.1f})"
-                for i in range(2)
-            ),
-            told([x[p] for x in gap_tiny]),
+            *(told(level, plus="") for level in apart(level_tiny[p])),
+            told(gap_tiny[p]),
         ]
         for p in range(2)
     ],
@@ -1401,7 +1371,7 @@ show.verdict(
 )
 
 # %% tags=["hide-input"]
-STEM = [paired("stem", "vit", at) for at in range(len(FRACTIONS))]
+STEM = apart(lead["stem"])
 stem_helps = [sign(s) for s in STEM]
 signal = [sign(w) for w in worth["vit"]]
 more_data = {
