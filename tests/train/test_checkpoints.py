@@ -18,7 +18,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
-from toys import CLASSES, assert_same, feed, linear, one_sentence, vit, weights
+from toys import CLASSES, Tied, assert_same, feed, linear, one_sentence, vit, weights
 
 from vitlab import lab, train
 from vitlab.models.convstem import ConvStemViT
@@ -332,17 +332,6 @@ def test_the_scale_of_fp16_losses_comes_back(tmp_path):
 
 
 def test_tied_weights_go_through_a_checkpoint(file):
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(1)
-            self.one, self.other = nn.Linear(192, 192), nn.Linear(192, 192)
-            self.other.weight = self.one.weight
-            self.head = nn.Linear(192, CLASSES)
-
-        def forward(self, images):
-            return self.head(self.other(self.one(images.flatten(1)).relu()))
-
     stopped(file, model=Tied())
     ours, theirs = Tied(), Tied()
     assert np.array_equal(fit(ours, file).losses, fit(theirs).losses)

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from timm.scheduler import CosineLRScheduler
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from toys import CLASSES, LIVELY, assert_near, assert_same, feed, linear, one_sentence, vit, weights
+from toys import CLASSES, LIVELY, Tied, assert_near, assert_same, feed, linear, one_sentence, vit, weights
 
 from vitlab import lab, train
 from vitlab.data.views import MultiCrop, View
@@ -350,17 +350,6 @@ def test_an_objective_is_called_before_and_after_each_step():
 
 class TestNetworks:
     def test_tied_weights_stay_tied_and_are_one_parameter(self):
-        class Tied(nn.Module):
-            def __init__(self):
-                super().__init__()
-                torch.manual_seed(1)
-                self.one, self.other = nn.Linear(192, 192), nn.Linear(192, 192)
-                self.other.weight = self.one.weight
-                self.head = nn.Linear(192, CLASSES)
-
-            def forward(self, images):
-                return self.head(self.other(F.gelu(self.one(images.flatten(1)))))
-
         ours, theirs = Tied(), Tied()
         assert fit(ours).losses.tolist() == plain(theirs, feed(), 12, 3e-3, 3, 0.05, 0, 1.0, 0.9)[0]
         assert ours.other.weight is ours.one.weight

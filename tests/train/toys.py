@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitlab.data.feeds import InMemory
@@ -48,6 +49,20 @@ def linear(classes: int = CLASSES) -> nn.Module:
     """One linear map of the pixels, the same at every call."""
     torch.manual_seed(1)
     return nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, classes))
+
+
+class Tied(nn.Module):
+    """Two linear layers that share one weight, and a head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.one, self.other = nn.Linear(192, 192), nn.Linear(192, 192)
+        self.other.weight = self.one.weight
+        self.head = nn.Linear(192, CLASSES)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.other(F.gelu(self.one(images.flatten(1)))))
 
 
 def weights(module: nn.Module) -> dict[str, Tensor]:
