@@ -232,8 +232,7 @@ def load(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         header = json.loads(meta["header"])
         if header.keys() != {"step", "recipe", "scaler", "log"} or "losses" not in tensors:
             raise ValueError("parts are missing")
-        ours = _checksum(tensors, meta["header"])
-        if meta.get("checksum", ours) != ours:
+        if meta["checksum"] != _checksum(tensors, meta["header"]):
             raise ValueError("its numbers are not those that were written")
     except (KeyError, ValueError, AttributeError) as error:
         raise ValueError(f"The checkpoint {path} is damaged ({error}); delete it and train again.") from error
