@@ -380,7 +380,6 @@ def test_a_tar_file_is_read_in_any_order(tmp_path, folder):
 
 @pytest.mark.parametrize("training", [False, True])
 def test_webdataset_is_read_through_timm(tmp_path, training):
-    pytest.importorskip("webdataset")
     for shard in range(2):
         with tarfile.open(tmp_path / f"set-{shard}.tar", "w") as tar:
             for i in range(8 * shard, 8 * shard + 8):
