@@ -27,7 +27,7 @@ class TrainingFailed(RuntimeError):
 
 
 class Watch:
-    """Looks at the losses, and at what the objective left in `outputs`."""
+    """Looks at the losses, at what the objective left in `outputs`, and asks it for a `trouble` of its own."""
 
     def __init__(self, now: Progress) -> None:
         self.looked = now.step
@@ -61,6 +61,10 @@ class Watch:
                 f"The outputs have collapsed: at step {now.step} every image gets the same scores; lower "
                 "the learning rate, or look for dead units and for images that are all alike."
             )
+        # What an objective knows of its own ways to fail.
+        trouble = getattr(now.objective, "trouble", lambda: None)()
+        if trouble is not None:
+            raise TrainingFailed(f"Step {now.step}: {trouble}")
         self.looked = now.step
 
 
