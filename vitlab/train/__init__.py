@@ -11,6 +11,7 @@ from __future__ import annotations
 from vitlab.train.loop import Fit, Progress, every, fit
 from vitlab.train.objectives import distillation, supervised
 from vitlab.train.recipe import Recipe
+from vitlab.train.reconstruction import reconstruction
 from vitlab.train.self_distillation import dino
 from vitlab.train.speed import flops, peak, share_of_peak
 from vitlab.train.watch import TrainingFailed
@@ -26,6 +27,7 @@ __all__ = [
     "fit",
     "flops",
     "peak",
+    "reconstruction",
     "share_of_peak",
     "supervised",
 ]
