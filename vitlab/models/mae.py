@@ -5,9 +5,9 @@ of its work fall away. A smaller transformer, thrown away after training, gets w
 same learned mask token at every other place, and positions; it predicts the pixels of every patch. What it is
 scored on is the objective, `vitlab.train.reconstruction`.
 
-Positions are fixed waves. The other weights begin as in this course's other ViTs, from a normal of width 0.02, where
-the paper has Xavier's uniform: from one seed a supervised network, DINO's and this encoder have the same blocks.
-The class token, whose position is zero here, is drawn as wide as its position is there.
+Positions are fixed waves. The other weights begin as in this course's other ViTs, from a normal of width 0.02,
+where the paper has Xavier's uniform: from one seed a supervised network, DINO's and this encoder have the same
+blocks. The class token, whose position is zero here, is drawn as wide as its position is there.
 
 Parts are named as in the released code, the encoder's as in timm.
 
