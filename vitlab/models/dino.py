@@ -112,7 +112,7 @@ class DINOConfig:
     def __post_init__(self) -> None:
         if self.vit.classes:
             raise ValueError(
-                f"DINO's backbone has no classes of its own, got {self.vit.classes}; set classes=0 in its ViTConfig."
+                f"DINO's backbone has no classes of its own, got {self.vit.classes}; set classes=0 in `vit`."
             )
 
     @classmethod

@@ -1,4 +1,4 @@
-r"""Self-distillation without labels: a student that learns to say of every crop what its own average says of the whole.
+r"""Self-distillation without labels: of every crop a student says what its own average says of the whole.
 
 The teacher is the student's moving average. Its answer to a global view is a distribution over K outputs that mean
 nothing to begin with; the student, seeing another view of the same image, must give the same distribution. Two
@@ -87,9 +87,15 @@ class dino(Objective):  # lower case, because it reads as a phrase: fit(model, f
         self.warm_temperature, self.warm_steps = warm_temperature, warm_steps
         self.momentum, self.centre_momentum = momentum, centre_momentum
         self.frozen_steps, self.stop_collapse = frozen_steps, stop_collapse
+        last = getattr(getattr(model, "head", None), "last_layer", None)
+        if not isinstance(last, nn.Module):
+            raise ValueError(
+                "Self-distillation takes a network whose last layer is model.head.last_layer, got a "
+                f"{type(model).__name__} without; build it as vitlab.models.dino is."
+            )
         # A part of this objective, so a checkpoint holds it: it cannot be had again from the student.
         self.teacher = copy.deepcopy(model).requires_grad_(False).eval()
-        outputs = model.head.last_layer.weight.shape[0]
+        outputs = last.weight.shape[0]
         self.register_buffer("centre", torch.zeros(outputs))
         self.register_buffer("done", torch.zeros((), dtype=torch.int64))
         self.seen: dict[str, Tensor] = {}
@@ -105,9 +111,7 @@ class dino(Objective):  # lower case, because it reads as a phrase: fit(model, f
         """The teacher's momentum in one step."""
         return half_cosine(self.momentum, 1.0, min(1.0, step / self.steps))
 
-    def forward(
-        self, model: Callable[[Sequence[Tensor]], Any], views: Sequence[Tensor], labels: Tensor
-    ) -> Tensor:
+    def forward(self, model: Callable[[Sequence[Tensor]], Any], views: Sequence[Tensor], labels: Tensor) -> Tensor:
         """Return the loss of the views `(batch, ...)` of a batch of images, the global ones first."""
         if isinstance(views, Tensor) or len(views) < self.global_views or len(views) < 2:
             shape = tuple(views.shape) if isinstance(views, Tensor) else f"{len(views)} views"
@@ -124,12 +128,13 @@ class dino(Objective):  # lower case, because it reads as a phrase: fit(model, f
                 f"{tuple(student.shape)}; build it as vitlab.models.dino is."
             )
         loss = self.cross_entropy(student, teacher)
-        self._sum = self._sum.to(teacher.device) + teacher.detach().float().sum((0, 1))
-        self._rows += teacher.shape[0] * teacher.shape[1]
+        if torch.is_grad_enabled():  # a probe that asks for the loss of other images does not move the centre
+            self._sum = self._sum.to(teacher.device) + teacher.float().sum((0, 1))
+            self._rows += teacher.shape[0] * teacher.shape[1]
         return loss
 
     def cross_entropy(self, student: Tensor, teacher: Tensor) -> Tensor:
-        """Return the loss of outputs `(views, batch, K)` of the student, `(global views, batch, K)` of the teacher."""
+        """Return the loss of a student's outputs `(views, batch, K)` and a teacher's `(global ones, batch, K)`."""
         temperature = self.teacher_temperature_at(int(self.done))
         p_t = ((teacher.float() - self.centre) / temperature).softmax(-1)
         log_p_s = (student.float() / self.student_temperature).log_softmax(-1)
@@ -147,7 +152,7 @@ class dino(Objective):  # lower case, because it reads as a phrase: fit(model, f
         self.seen = {
             "entropy": entropy,
             "divergence": loss - entropy,
-            "information": of_mean - entropy,
+            "information": (of_mean - entropy).clamp(min=0),  # no -0.000 by rounding
             "spread": teacher.float().flatten(0, 1).std(0).mean(),
         }
         self.outputs = teacher[0] if self.stop_collapse else None
@@ -180,8 +185,8 @@ class dino(Objective):  # lower case, because it reads as a phrase: fit(model, f
         The watch asks now and then. Before training the outputs say next to nothing too, so nothing is said in the
         first tenth of it.
         """
-        if not self.stop_collapse or not self.seen:
-            return None
+        if self.outputs is None or len(self.outputs) < 2:
+            return None  # not watched; or one image at a time, of which nothing can be told
         seen = {name: float(value) for name, value in self.seen.items()}
         told = seen["information"] if int(self.done) > self.steps // 10 else math.inf
         self._said = [*self._said[-1:], told]
@@ -194,10 +199,11 @@ class dino(Objective):  # lower case, because it reads as a phrase: fit(model, f
         )
         if seen["entropy"] > largest / 2:
             return (
-                f"The teacher has collapsed, all its outputs are equally likely for every image: {numbers}; sharpen "
-                "it by a lower teacher_temperature, or train longer before judging."
+                f"The teacher has collapsed, all its outputs are equally likely for every image: {numbers}; "
+                "sharpen it by a lower teacher_temperature, or train longer before judging."
             )
-        return f"The teacher has collapsed, one output wins for every image: {numbers}; switch centring on."
+        cure = "switch centring on" if self.centre_momentum is None else "raise the teacher_temperature"
+        return f"The teacher has collapsed, one output wins for every image: {numbers}; {cure}."
 
 
 SILENT = 0.02  # nats about which image it was, below which the teacher's outputs say nothing
