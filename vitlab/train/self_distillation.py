@@ -55,6 +55,7 @@ class dino(Objective):  # lower case, because it reads as a phrase: fit(model, f
 
     centre: Tensor
     done: Tensor
+    bounded = True  # cosines have a largest loss; it begins low and rises as the teacher's answers spread out
 
     def __init__(
         self,
@@ -197,13 +198,16 @@ class dino(Objective):  # lower case, because it reads as a phrase: fit(model, f
             f"its entropy is {seen['entropy']:.2f} of at most ln K = {largest:.2f} nats, it says "
             f"{seen['information']:.3f} nats about the image, and an output varies by {seen['spread']:.2g}"
         )
-        if seen["entropy"] > largest / 2:
-            return (
-                f"The teacher has collapsed, all its outputs are equally likely for every image: {numbers}; "
-                "sharpen it by a lower teacher_temperature, or train longer before judging."
-            )
-        cure = "switch centring on" if self.centre_momentum is None else "raise the teacher_temperature"
-        return f"The teacher has collapsed, one output wins for every image: {numbers}; {cure}."
+        if seen["entropy"] > 0.9 * largest:
+            kind = "all its outputs are equally likely for every image"
+            cure = "sharpen it by a lower teacher_temperature, or train longer before judging"
+        elif seen["entropy"] < math.log(2):
+            kind = "one output wins for every image"
+            cure = "switch centring on" if self.centre_momentum is None else "raise the teacher_temperature"
+        else:
+            kind = "the same few outputs win for every image"
+            cure = "lower the learning rate, or train longer before judging"
+        return f"The teacher has collapsed, {kind}: {numbers}; {cure}."
 
 
 SILENT = 0.02  # nats about which image it was, below which the teacher's outputs say nothing

@@ -50,7 +50,8 @@ class Watch:
             )
         begun = max(0, now.step - INTERVAL)  # as many steps at the end and after a resumption as elsewhere
         least = now.losses[begun : now.step].min().item()
-        if first >= 0 and least > max(TIMES * first, LEAST):
+        bounded = getattr(now.objective, "bounded", False)  # a loss that cannot diverge, and may rise
+        if not bounded and first >= 0 and least > max(TIMES * first, LEAST):
             raise TrainingFailed(
                 f"The loss diverges: it began at {first:.3g} and is {least:.3g} or more in steps {begun}"
                 f" to {now.step - 1}; lower the learning rate, lengthen the warm-up or clip gradients."
