@@ -450,8 +450,8 @@ class TestCollapse:
         objective, says = collapse(teacher_temperature=1.0, lr=3e-3, momentum=0.9)
         assert re.fullmatch(
             r"Step 100: The teacher has collapsed, all its outputs are equally likely for every image: its "
-            r"entropy is 2\.77 of at most ln K = 2\.77 nats, it says 0\.000 nats about the image, and an output varies "
-            r"by [\d.e-]+; sharpen it by a lower teacher_temperature, or train longer before judging\.",
+            r"entropy is 2\.77 of at most ln K = 2\.77 nats, it says 0\.000 nats about the image, and an output "
+            r"varies by [\d.e-]+; sharpen it by a lower teacher_temperature, or train longer before judging\.",
             says,
         )
         p = (objective.teacher(draw(8, batch=64)) - objective.centre).softmax(-1)[0]
