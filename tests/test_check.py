@@ -57,6 +57,9 @@ def raising(*_):
         "unseen_share",
         "two_point_law",
         "interaction_log_odds",
+        "eed_to_log",
+        "one_direction",
+        "trace_of_square",
     ],
 )
 def test_an_open_exercise_is_left_alone_and_a_raising_one_told(name, capsys):
@@ -151,6 +154,45 @@ def base_ten(a, after_a, b, after_b):
     ],
 )
 def test_wrong_answers_of_the_chapter_on_hunger_are_told(name, answer, told, capsys):
+    getattr(check, name)(answer)
+    out = capsys.readouterr().out
+    assert out.startswith("Not yet: ")
+    assert told in out
+
+
+def entropy_of_one_direction(dim, share):
+    rest = (1 - share) / (dim - 1)
+    return -(share * math.log(share) + (dim - 1) * rest * math.log(rest))
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "told"),
+    [
+        ("eed_to_log", lambda p, d: math.log(p / 100 * d) / math.log(d), "per cent is wanted"),
+        ("eed_to_log", lambda p, d: math.log(p / 100 * d), "the entropy itself"),
+        ("eed_to_log", lambda p, d: p, "how many dimensions"),
+        ("eed_to_log", lambda p, d: 50.0, "full on either scale"),
+        ("eed_to_log", lambda p, d: "90", "one number"),
+        ("one_direction", entropy_of_one_direction, "not yet the number of dimensions"),
+        ("one_direction", lambda d, s: 1 / max(s, (1 - s) / (d - 1)), "stable rank"),
+        (
+            "one_direction",
+            lambda d, s: math.exp(entropy_of_one_direction(d, s)),
+            "an axis without variance adds nothing",
+        ),
+        ("one_direction", lambda d, s: 2.0, "too small"),
+        ("one_direction", lambda d, s: math.nan, "one number"),
+        ("trace_of_square", lambda X: ((X @ X.T) ** 2).mean(), "paired with themselves"),
+        (
+            "trace_of_square",
+            lambda X: (((X @ X.T) ** 2).sum() - ((X**2).sum(1) ** 2).sum()) / len(X) ** 2,
+            "number of all pairs",
+        ),
+        ("trace_of_square", lambda X: X, "one number"),
+        ("trace_of_square", lambda X: 0.0, "too small"),
+    ],
+)
+def test_wrong_answers_of_the_chapter_on_dimension_are_told(name, answer, told, capsys):
     getattr(check, name)(answer)
     out = capsys.readouterr().out
     assert out.startswith("Not yet: ")

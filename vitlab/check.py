@@ -240,6 +240,93 @@ def interaction_log_odds(interaction: Any) -> None:
     _tell(None, "Four tables of two by two agree.")
 
 
+def eed_to_log(to_log: Any) -> None:
+    """Check `to_log(per_cent, dim)`: the logarithmic effective dimension, in %, of a linear one, in %."""
+    for per_cent, dim in ((100, 384), (23, 384), (58, 768), (12.5, 64), (100 / 64, 64)):
+        got, fault = _run(to_log, per_cent, dim)
+        if fault is None and _open(got):
+            return
+        if fault is None and not _number(got):
+            fault = f"a percentage is one number, yours is {got!r:.60}"
+        rank = per_cent / 100 * dim
+        if fault is None and abs(got - 100 * math.log(rank) / math.log(dim)) > 1e-6:
+            fault = f"for {per_cent:g} % of {dim} yours is {got:.4g}"
+            if abs(got - math.log(rank) / math.log(dim)) < 1e-6:
+                fault += ", a share; per cent is wanted"
+            elif abs(got - math.log(rank)) < 1e-6:
+                fault += ", the entropy itself; set it against its largest value"
+            elif per_cent == 100:
+                fault += "; an isotropic cloud is full on either scale"
+            else:
+                fault += "; how many dimensions is the linear percentage?"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Five percentages agree, of three widths.")
+
+
+def one_direction(rank: Any) -> None:
+    """Check `rank(dim, share)`: the effective rank where one axis has this share and the others equal ones."""
+    import numpy as np
+
+    from vitlab.analysis import spectra
+
+    for dim, share in ((2, 0.5), (384, 0.35), (384, 1 / 384), (10, 0.9), (5, 0.05), (7, 1.0), (7, 0.0)):
+        got, fault = _run(rank, dim, share)
+        if fault is None and _open(got):
+            return
+        if fault is None and not _number(got):
+            fault = f"an effective rank is one number, yours is {got!r:.60}"
+        want = spectra.effective_rank(np.r_[share, np.full(dim - 1, (1 - share) / (dim - 1))])
+        where = f"for {dim} dimensions and a share of {share:.3g}"
+        if fault is None and abs(got - want) > 1e-6 * want:
+            fault = f"{where} yours is {got:.4g}, which is too {'small' if got < want else 'large'}"
+            if abs(got - math.log(want)) < 1e-6:
+                fault += "; it is the entropy, not yet the number of dimensions"
+            elif share > 0 and abs(got - 1 / max(share, (1 - share) / (dim - 1))) < 1e-6:
+                fault += "; it is the stable rank"
+            elif share == 1 / dim:
+                fault += "; with this share all axes are equal"
+        elif fault is not None and share in (0.0, 1.0):
+            fault += f", {where}: an axis without variance adds nothing"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Seven spectra agree, the ends among them.")
+
+
+def trace_of_square(estimate: Any) -> None:
+    """Check `estimate(X)`: the mean of (x_n . x_m)^2 over different rows of `X` (N, D), without bias."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    for rows, dim in ((2, 3), (5, 2), (40, 60)):
+        X = torch.randn(rows, dim, dtype=torch.float64, generator=generator)
+        got, fault = _run(estimate, X.clone())
+        if fault is None and _open(got):
+            return
+        got = got.item() if isinstance(got, torch.Tensor) and got.numel() == 1 else got
+        if fault is None and not _number(got):
+            fault = f"a trace is one number, yours is {got!r:.60}"
+        squares = (X @ X.T) ** 2
+        apart = squares.sum() - squares.diagonal().sum()
+        want = float(apart) / (rows * (rows - 1))
+        if fault is None and abs(got - want) > 1e-6 * want:
+            fault = f"for {rows} rows of {dim} numbers yours is too {'small' if got < want else 'large'}"
+            if abs(got - float(squares.mean())) < 1e-6 * want:
+                fault += "; rows are paired with themselves in it"
+            elif abs(got - float(apart) / rows**2) < 1e-6 * want:
+                fault += "; it is divided by the number of all pairs, not of those that are left"
+        if fault:
+            _tell(fault, "")
+            return
+    draws = (torch.randn(4, 6, dtype=torch.float64, generator=generator) for _ in range(4000))
+    mean = sum(float(estimate(X)) for X in draws) / 4000
+    _tell(
+        None, f"All pairs agree, and over 4,000 samples of four rows its mean is {mean:.2f}, where the truth is 6."
+    )
+
+
 def _number(value: Any) -> bool:
     """Whether a value is one finite real number."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
