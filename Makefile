@@ -51,9 +51,9 @@ pair: $(READY) ## write each notebook from its .py
 bench: $(READY) ## compare speed side by side with timm, and the cost of the taps
 	@$(BIN)/python -m bench
 
-record: $(READY) ## make records: make record CHAPTER=vision_transformer SCALE=laptop BUDGET=30m DRY=1
-	@test -n "$(CHAPTER)$(BUDGET)$(DRY)" || { echo "Name a chapter: make record CHAPTER=vision_transformer SCALE=laptop"; exit 2; }
-	@$(BIN)/python -m vitlab.lab record $(CHAPTER) --scale $(SCALE) $(if $(BUDGET),--budget $(BUDGET)) $(if $(DRY),--dry-run)
+record: $(READY) ## make records: make record CHAPTER=vision_transformer SCALE=laptop RECORD=vit_training BUDGET=30m DRY=1
+	@test -n "$(CHAPTER)$(RECORD)$(BUDGET)$(DRY)" || { echo "Name a chapter: make record CHAPTER=vision_transformer SCALE=laptop"; exit 2; }
+	@$(BIN)/python -m vitlab.lab record $(CHAPTER) $(if $(RECORD),--record $(RECORD)) --scale $(SCALE) $(if $(BUDGET),--budget $(BUDGET)) $(if $(DRY),--dry-run)
 
 manifest: $(READY) ## list the records anew in data/manifest.json
 	@$(BIN)/python -m vitlab.lab manifest

@@ -218,6 +218,67 @@ class TestOrder:
         assert capsys.readouterr().out == "b: 2 of 2 seeds are there\na: 1 of 1 seeds are there\n"
 
 
+class TestOneRecord:
+    BODY = "from vitlab import lab\ndef m(seed): return {'v': seed}\n"
+
+    def three(self, chapters) -> None:
+        ask = "lab.record('{}', m, seeds=2, rank={}, minutes=3)\n"
+        chapters(first=self.BODY + ask.format("a", 1) + ask.format("b", 2), second=self.BODY + ask.format("c", 3))
+
+    def test_it_alone_is_planned_and_made(self, chapters, capsys):
+        self.three(chapters)
+        command = ["record", "first", "--record", "b"]
+        assert cli.main([*command, "--dry-run", "--budget=4m"]) == 0
+        assert [line.split()[:2] for line in capsys.readouterr().out.splitlines()[1:]] == [
+            ["b", "0"],
+            ["b", "1"],
+            ["2", "seeds"],
+        ]
+        assert cli.main(command) == 0
+        assert list(records.manifest()) == ["b/laptop/seed-000.npz", "b/laptop/seed-001.npz"]
+        capsys.readouterr()
+        assert cli.main(command) == 0
+        assert capsys.readouterr().out == "b: 2 of 2 seeds are there\n"
+
+    def test_it_is_found_in_all_chapters_and_damage_elsewhere_does_not_matter(self, chapters):
+        self.three(chapters)
+        assert cli.main(["record", "first"]) == 0
+        records.seed_file("a", "laptop", 0).write_bytes(b"junk")
+        assert cli.main(["record", "--record", "c"]) == 0
+        assert stored("c", 1)[0]["v"] == 1
+        assert cli.main(["record", "--record", "a"]) == 2
+
+    def test_those_it_reads_come_before_it(self, chapters, capsys):
+        text = (
+            "lab.record('zero', m, seeds=1)\na = lab.record('one', m, seeds=1)\n"
+            "def two(seed): return {'v': a['v'].sum()}\nb = lab.record('two', two, seeds=1)\n"
+        )
+        chapters(small=self.BODY + text)
+        assert cli.main(["record", "small", "--record", "two", "--dry-run"]) == 0
+        assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:]] == ["one", "two", "2"]
+        assert cli.main(["record", "small", "--record", "two"]) == 0
+        assert list(records.manifest()) == ["one/laptop/seed-000.npz", "two/laptop/seed-000.npz"]
+
+    @pytest.mark.parametrize(
+        ("chapter", "says"),
+        [
+            (["first"], "There is no record 'bb' in first; name one of a, b."),
+            ([], "There is no record 'bb' in first and second; name one of a, b, c."),
+        ],
+    )
+    def test_one_that_no_chapter_asks_for_is_refused_with_those_there_are(self, chapters, capsys, chapter, says):
+        self.three(chapters)
+        assert cli.main(["record", *chapter, "--record", "bb"]) == 2
+        said = capsys.readouterr()
+        assert (said.out, said.err) == ("", f"{says}\n")
+
+    def test_a_budget_counts_its_seeds(self, chapters, tmp_path, capsys):
+        chapters(small=TRAINING + "lab.record('other', measure, seeds=1, rank=1)\n")
+        (tmp_path / "notebooks" / "stop").touch()
+        assert cli.main(["record", "small", "--record", "small", "--budget", "10m"]) == 0
+        assert "0 of 3 seeds are kept, seed 0 of small is kept at a checkpoint" in capsys.readouterr().out
+
+
 class TestDryRun:
     def show(self, capsys, *options: str) -> list[str]:
         """Return the rows of the plan, and its last line."""
@@ -348,7 +409,7 @@ class TestPath:
         assert cli.main(["record", str(tmp_path / "absent.py")]) == 2
 
 
-def test_make_asks_for_a_chapter_a_budget_or_a_dry_run(tmp_path):
+def test_make_asks_for_a_chapter_a_record_a_budget_or_a_dry_run():
     """The command that make would run, without running it."""
     root = Path(__file__).resolve().parents[1]
 
@@ -362,3 +423,5 @@ def test_make_asks_for_a_chapter_a_budget_or_a_dry_run(tmp_path):
 
     assert command("CHAPTER=x", "SCALE=smoke").endswith("-m vitlab.lab record x --scale smoke")
     assert command("BUDGET=30m", "DRY=1").endswith("record --scale laptop --budget 30m --dry-run")
+    one = command("CHAPTER=x", "RECORD=y", "SCALE=paper", "BUDGET=12m")
+    assert one.endswith("record x --record y --scale paper --budget 12m")

@@ -27,6 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     record = commands.add_parser("record", help="compute what a chapter's records lack, or what is stale in them")
     record.add_argument("chapter", nargs="?", help="for example vision_transformer, or a file; without it, all")
+    record.add_argument("--record", help="only this one of its records, for example bottleneck_ucmerced")
     record.add_argument("--scale", choices=lab.SCALES, default="laptop")
     record.add_argument("--budget", help="stop after this time, and keep what there is: 45s, 12m, 1h30m")
     record.add_argument(
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     commands.add_parser("manifest", help="list the records anew in data/manifest.json")
     options = parser.parse_args(arguments)
     if options.command == "record":
-        return _record(options.chapter, options.scale, options.budget, options.dry_run)
+        return _record(options.chapter, options.record, options.scale, options.budget, options.dry_run)
     if options.command == "manifest":
         from vitlab import records
 
@@ -49,8 +50,8 @@ def main(arguments: list[str] | None = None) -> int:
     return 1 if faults else 0
 
 
-def _record(chapter: str | None, scale: str, budget: str | None, dry: bool) -> int:
-    """Make the records of one chapter or of all, the most telling first, or say what would be made."""
+def _record(chapter: str | None, name: str | None, scale: str, budget: str | None, dry: bool) -> int:
+    """Make the records of one chapter or of all, or the one of this name, or say what would be made."""
     from vitlab import digest, plan, processes, records
 
     os.environ["VITLAB_RECORDS"] = str(records.root().resolve())  # before the folder changes under a relative path
@@ -64,6 +65,8 @@ def _record(chapter: str | None, scale: str, budget: str | None, dry: bool) -> i
             raise ValueError(
                 f"{', '.join(file.name for file in files)} asks for no record; name a chapter that does."
             )
+        if name is not None:
+            ordered = plan.only(name, ordered)
         if dry:
             if processes.first():
                 print(plan.table(ordered, seconds))

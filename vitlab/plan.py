@@ -57,6 +57,24 @@ def order(chapters: Iterable[Path]) -> list[Asked]:
     return ordered
 
 
+def only(name: str, ordered: list[Asked]) -> list[Asked]:
+    """Return of these the record of one name, and before it those it reads, which its slice makes too.
+
+    Raises:
+        ValueError: none has this name.
+    """
+    named = [one for one in ordered if one.name == name]
+    if not named:
+        known = ", ".join(dict.fromkeys(one.name for one in ordered))
+        asking = " and ".join(dict.fromkeys(one.chapter.file.stem for one in ordered))
+        raise ValueError(f"There is no record {name!r} in {asking}; name one of {known}.")
+    return [
+        one
+        for one in ordered
+        if any(one.chapter is other.chapter and one.position in other.needs for other in named)
+    ]
+
+
 def seeds(asked: Asked) -> list[Seed]:
     """Return what is there of each seed of a record at the scale of this run."""
     return [_seed(asked, seed) for seed in asked.seeds]
