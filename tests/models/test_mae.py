@@ -409,6 +409,10 @@ class TestErrors:
                 ask(images)
             one_sentence(caught.value)
 
+    def test_images_of_another_size_are_named_before_the_noise_that_was_made_for_them(self):
+        with pytest.raises(ValueError, match=r"takes images .* got .*20, 20"):
+            build()(torch.zeros(2, 3, 20, 20), torch.rand(2, 25))
+
     @pytest.mark.parametrize("shape", [(3, 15), (2, 16), (16,), (3, 4, 4)])
     def test_noise_that_does_not_fit_is_one_sentence(self, shape):
         with pytest.raises(ValueError, match=re.escape(f"(3, 16), got {shape}")) as caught:

@@ -142,6 +142,8 @@ class TestLoss:
         loss = reconstruction()(given(prediction.bfloat16(), mask), images.bfloat16(), None)
         expected = reconstruction()(given(prediction.bfloat16().float(), mask), images.bfloat16().float(), None)
         assert loss.dtype == torch.float32 and torch.equal(loss, expected)
+        double = reconstruction()(given(prediction.double(), mask), images.double(), None)
+        assert double.dtype == torch.float32
 
     def test_outputs_are_one_row_an_image_and_hold_no_graph(self):
         images, prediction, mask = draw()
