@@ -60,6 +60,9 @@ def raising(*_):
         "eed_to_log",
         "one_direction",
         "trace_of_square",
+        "information",
+        "half_life",
+        "auc",
     ],
 )
 def test_an_open_exercise_is_left_alone_and_a_raising_one_told(name, capsys):
@@ -197,3 +200,62 @@ def test_wrong_answers_of_the_chapter_on_dimension_are_told(name, answer, told, 
     out = capsys.readouterr().out
     assert out.startswith("Not yet: ")
     assert told in out
+
+
+def meter(p):
+    return float(torch.special.entr(p.mean(0)).sum() - torch.special.entr(p).sum(-1).mean())
+
+
+def careless_meter(p):
+    mean = p.mean(0)
+    return float((p * p.log()).sum(-1).mean() - (mean * mean.log()).sum())
+
+
+def area(scores, objects):
+    from scipy.stats import rankdata
+
+    n = objects.sum()
+    return (rankdata(scores)[objects].sum() - n * (n + 1) / 2) / (n * (len(objects) - n))
+
+
+def ties_apart(scores, objects):
+    ranks = np.argsort(np.argsort(scores, kind="stable"), kind="stable") + 1
+    n = objects.sum()
+    return (ranks[objects].sum() - n * (n + 1) / 2) / (n * (len(objects) - n))
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "told"),
+    [
+        ("information", lambda p: -meter(p), "its sign is turned"),
+        ("information", lambda p: float(torch.special.entr(p).sum(-1).mean()), "the mean of the entropies"),
+        ("information", lambda p: float(torch.special.entr(p.mean(0)).sum()), "the entropy of the mean"),
+        ("information", lambda p: meter(p) / math.log(2), "these are bits"),
+        ("information", lambda p: len(p) * meter(p), "a sum over the views"),
+        ("information", careless_meter, "0 ln 0"),
+        ("information", lambda p: meter(p) + 1, "too large"),
+        ("half_life", lambda m: 1 / (1 - m), "it is a mean age"),
+        ("half_life", lambda m: m / (1 - m), "it is a mean age"),
+        ("half_life", lambda m: math.log(2) / math.log(m), "time runs forward"),
+        ("half_life", lambda m: math.log(2) / (1 - m), "right for m near 1 only"),
+        ("half_life", lambda m: 7.0, "multiplied by in each step"),
+        ("half_life", lambda m: None if m > 0.5 else "1", "one number"),
+        ("auc", lambda s, o: area(s, ~o), "the area for the background"),
+        ("auc", ties_apart, "let equal scores share their rank"),
+        ("auc", lambda s, o: area(s, o) + 0.01, "do your ranks begin with 1"),
+        ("auc", lambda s, o: s, "one number"),
+    ],
+)  # fmt: skip
+def test_wrong_answers_of_the_chapter_on_dino_are_told(name, answer, told, capsys):
+    getattr(check, name)(answer)
+    out = capsys.readouterr().out
+    assert out.startswith("Not yet: ")
+    assert told in out
+
+
+def test_an_auc_is_scikit_learns():
+    from sklearn.metrics import roc_auc_score
+
+    rng = np.random.default_rng(1)
+    scores, objects = rng.integers(0, 5, 50).astype(float), rng.random(50) < 0.3
+    assert area(scores, objects) == pytest.approx(roc_auc_score(objects, scores), abs=1e-12)

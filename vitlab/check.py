@@ -327,6 +327,105 @@ def trace_of_square(estimate: Any) -> None:
     )
 
 
+def information(told: Any) -> None:
+    """Check `information(p)`: how many nats distributions `p` (views, K) tell about which view it was."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    rows, outputs = 6, 8
+    drawn = (3 * torch.randn(rows, outputs, dtype=torch.float64, generator=generator)).softmax(-1)
+    sure = torch.eye(rows, outputs, dtype=torch.float64)
+    for name, p in (
+        ("distributions drawn at random", drawn),
+        ("the same few outputs for every view", drawn[:1].repeat(rows, 1)),
+        ("one output for every view", sure[:1].repeat(rows, 1)),
+        ("all outputs alike for every view", torch.full((rows, outputs), 1 / outputs, dtype=torch.float64)),
+        ("an output of its own for each view", sure),
+    ):
+        got, fault = _run(told, p.clone())
+        if fault is None and _open(got):
+            return
+        got = got.item() if isinstance(got, torch.Tensor) and got.numel() == 1 else got
+        if fault is None and not _number(got):
+            fault = f"for {name} an information is one finite number, yours is {got!r:.60}; mind that 0 ln 0 is 0"
+        entropy = torch.special.entr(p).sum(-1).mean().item()
+        of_mean = torch.special.entr(p.mean(0)).sum().item()
+        want = of_mean - entropy
+        if fault is None and abs(got - want) > 1e-6:
+            fault = f"for {name} yours is {got:.4f}, which is too {'small' if got < want else 'large'}"
+            if abs(got + want) < 1e-6:
+                fault += "; its sign is turned"
+            elif abs(got - entropy) < 1e-6:
+                fault += "; it is the mean of the entropies"
+            elif abs(got - of_mean) < 1e-6:
+                fault += "; it is the entropy of the mean"
+            elif abs(got * math.log(2) - want) < 1e-6:
+                fault += "; these are bits, and nats are wanted"
+            elif abs(got - rows * want) < 1e-6:
+                fault += "; it is a sum over the views, not a mean"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, f"Five batches agree: nothing where all answers are the same, ln {rows} where each is its own.")
+
+
+def half_life(life: Any) -> None:
+    """Check `life(m)`: the steps after which half of an average with momentum `m` is newer than they are."""
+    for m in (0.5, 0.9, 0.99, 0.996):
+        got, fault = _run(life, m)
+        if fault is None and _open(got):
+            return
+        if fault is None and not _number(got):
+            fault = f"a half-life is one number, yours is {got!r:.60}"
+        want = math.log(0.5) / math.log(m)
+        if fault is None and abs(got - want) > 1e-6 * want:
+            fault = f"for m = {m} yours is {got:.4g}, which is too {'small' if got < want else 'large'}"
+            if abs(got - 1 / (1 - m)) < 1e-6 * got or abs(got - m / (1 - m)) < 1e-6 * got:
+                fault += "; it is a mean age"
+            elif abs(got + want) < 1e-6 * want:
+                fault += "; time runs forward"
+            elif abs(got - math.log(2) / (1 - m)) < 1e-6 * got:
+                fault += "; it is right for m near 1 only, and is wanted exactly"
+            else:
+                fault += "; what is an old weight multiplied by in each step, and in k of them?"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Four momenta agree.")
+
+
+def auc(area: Any) -> None:
+    """Check `area(scores, objects)`: the area under the ROC curve of scores (N,) for a mask (N,)."""
+    import numpy as np
+    from sklearn.metrics import roc_auc_score
+
+    rng = np.random.default_rng(0)
+    for name, scores, objects in (
+        ("ten scores, all different", rng.permutation(10.0 + np.arange(10)), np.arange(10) < 3),
+        ("a map that finds all", np.arange(8.0), np.arange(8) > 4),
+        ("scores with ties", rng.integers(0, 4, 40).astype(float), rng.random(40) < 0.3),
+        ("a map that is the same everywhere", np.ones(12), np.arange(12) < 5),
+    ):
+        got, fault = _run(area, scores.copy(), objects.copy())
+        if fault is None and _open(got):
+            return
+        if fault is None and not _number(got):
+            fault = f"an area is one number, yours is {got!r:.60}"
+        want = float(roc_auc_score(objects, scores))
+        if fault is None and abs(got - want) > 1e-9:
+            fault = f"for {name} yours is {got:.4f}, which is too {'small' if got < want else 'large'}"
+            if abs(got + want - 1) < 1e-9:
+                fault += "; it is the area for the background"
+            elif len(set(scores.tolist())) < len(scores):
+                fault += "; let equal scores share their rank"
+            else:
+                fault += "; do your ranks begin with 1, and are the pairs of two objects taken away?"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Four maps agree with scikit-learn, two of them with equal scores.")
+
+
 def _number(value: Any) -> bool:
     """Whether a value is one finite real number."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
