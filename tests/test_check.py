@@ -6,6 +6,7 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -28,7 +29,7 @@ def solutions():
 @pytest.mark.parametrize("code", list(solutions()))
 def test_every_printed_solution_passes(code, capsys):
     assert "check." in code
-    exec(compile(code, "<solution>", "exec"), {"torch": torch, "math": math, "check": check})
+    exec(compile(code, "<solution>", "exec"), {"torch": torch, "np": np, "math": math, "check": check})
     assert capsys.readouterr().out.startswith("Right. ")
 
 
@@ -63,6 +64,9 @@ def raising(*_):
         "information",
         "half_life",
         "auc",
+        "whitening",
+        "noise_shares",
+        "apparent_ratio",
     ],
 )
 def test_an_open_exercise_is_left_alone_and_a_raising_one_told(name, capsys):
@@ -200,6 +204,36 @@ def test_wrong_answers_of_the_chapter_on_dimension_are_told(name, answer, told, 
     out = capsys.readouterr().out
     assert out.startswith("Not yet: ")
     assert told in out
+
+
+def scaled(X):
+    return (X - X.mean(0)) / X.std(0)
+
+
+def noise(X):
+    return np.random.default_rng(99).normal(size=X.shape)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: check.whitening(lambda X: X), "effective dimension is .* not yet 100"),
+        (lambda: check.whitening(scaled), "not yet 100"),
+        (lambda: check.whitening(noise), "no product of X with a matrix"),
+        (lambda: check.whitening(lambda X: X[:, :2]), "all of it must be finite"),
+        (lambda: check.whitening(lambda X: X * np.nan), "all of it must be finite"),
+        (lambda: check.noise_shares(lambda n, T: (1 / n, 1 / T, 1 - 1 / n - 1 / T)), "share of position is off"),
+        (lambda: check.noise_shares(lambda n, T: (0.2, 0.2, 0.2)), "sum to 0.6 and not to 1"),
+        (lambda: check.noise_shares(lambda n, T: 0.5), "three numbers are asked for"),
+        (lambda: check.apparent_ratio(lambda n1, n2, *_: n1 / n2), "how many steps each set gets"),
+        (lambda: check.apparent_ratio(lambda *_: "0.5"), "your ratio is '0.5'"),
+    ],
+)
+def test_a_wrong_answer_about_the_bottleneck_is_told_where(call, says, capsys):
+    assert call() is None
+    printed = capsys.readouterr().out
+    assert printed.startswith("Not yet: ")
+    assert re.search(says, printed), printed
 
 
 def meter(p):

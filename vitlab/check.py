@@ -429,3 +429,89 @@ def auc(area: Any) -> None:
 def _number(value: Any) -> bool:
     """Whether a value is one finite real number."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def whitening(whiten: Any) -> None:
+    """Check `whiten(X)`: tokens `(N, D)` mapped by an invertible matrix to an effective dimension of 100 %."""
+    import numpy as np
+
+    for seed, (rows, dim) in enumerate(((200, 5), (400, 12))):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(rows, dim)) @ rng.normal(size=(dim, dim)) + 3.0
+        got, fault = _run(whiten, X.copy())
+        if fault is None and _open(got):
+            return
+        if fault is None:
+            fault = _unwhitened(X, got)
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Two clouds are round, and a matrix takes each back to where it came from.")
+
+
+def _unwhitened(X: Any, got: Any) -> str | None:
+    """What is wrong with a whitened cloud, or None."""
+    import numpy as np
+
+    from vitlab.analysis import spectra
+
+    Y = np.asarray(got, dtype=float)
+    if Y.shape != X.shape or not np.isfinite(Y).all():
+        return f"X has the shape {X.shape}, your result {Y.shape}, and all of it must be finite"
+    A, B = X - X.mean(0), Y - Y.mean(0)
+    W = np.linalg.lstsq(A, B, rcond=None)[0]
+    if np.abs(A @ W - B).max() > 1e-6 * np.abs(B).max():
+        return "your result is no product of X with a matrix, so something may have been lost"
+    share = spectra.eed_linear(np.clip(np.linalg.eigvalsh(np.cov(Y.T)), 0, None))
+    if share < 99.999:
+        return f"the effective dimension is {share:.1f} % of the width, not yet 100"
+    return None
+
+
+def noise_shares(shares: Any) -> None:
+    """Check `noise_shares(n, T)`: what position, image and residual have of the variance of pure noise."""
+    for n, T in ((2, 2), (10, 4), (400, 64)):
+        got, fault = _run(shares, n, T)
+        if fault is None and _open(got):
+            return
+        if fault is None:
+            want = [(T - 1) / (n * T - 1), (n - 1) / (n * T - 1), (n - 1) * (T - 1) / (n * T - 1)]
+            try:
+                parts = [float(x) for x in got]
+            except (TypeError, ValueError):
+                parts = []
+            if len(parts) != 3:
+                fault = f"three numbers are asked for, your function gives {got!r}"
+            elif abs(sum(parts) - 1) > 1e-9:
+                fault = f"for n = {n}, T = {T} your three shares sum to {sum(parts):.6g} and not to 1"
+            else:
+                names = ("position", "image", "residual")
+                off = [name for name, a, b in zip(names, parts, want, strict=True) if abs(a - b) > 1e-9]
+                if off:
+                    fault = f"for n = {n}, T = {T} the share of {off[0]} is off; count what is free to vary"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Degrees of freedom, counted right three times.")
+
+
+def apparent_ratio(apparent: Any) -> None:
+    """Check `apparent(n1, n2, epochs, batch, tau)`: how much less bent a small set looks at equal epochs."""
+    for n1, n2, epochs, batch, tau in (
+        (2_100, 50_000, 100, 64, 5_000),
+        (2_100, 50_000, 100, 64, 10),
+        (500, 1_000, 1, 100, 1e6),
+    ):
+        got, fault = _run(apparent, n1, n2, epochs, batch, tau)
+        if fault is None and _open(got):
+            return
+        want = math.expm1(-epochs * n1 / batch / tau) / math.expm1(-epochs * n2 / batch / tau)
+        if fault is None and (not isinstance(got, numbers.Real) or not math.isclose(got, want, rel_tol=1e-6)):
+            fault = (
+                f"for {n1:,} and {n2:,} images, {epochs} epochs, batches of {batch} and tau {tau:g} your ratio is "
+                f"{got!r}; ask how many steps each set gets"
+            )
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Three cases agree, among them one in which training is long enough for both.")

@@ -1,4 +1,4 @@
-"""What the chapter on hunger says is taken from its records: other records, other words."""
+"""What a chapter says is taken from its records: other records, other words."""
 
 from __future__ import annotations
 
@@ -14,15 +14,26 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMES = ("data_hunger", "hunger_steps", "hunger_recipes", "hunger_tiny", "hunger_rates")
+RECORDS = {
+    "data_hunger": ("data_hunger", "hunger_steps", "hunger_recipes", "hunger_tiny", "hunger_rates"),
+    "inductive_bottleneck": (
+        "bottleneck_ucmerced",
+        "bottleneck_tinyimagenet",
+        "bottleneck_cifar100",
+        "bottleneck_dial",
+        "bottleneck_labels",
+        "bottleneck_steps",
+        "bottleneck_head",
+    ),
+}
 
 
-def said(folder: Path) -> dict[str, list[str]]:
-    """Run the chapter at laptop scale with the records of a folder; return what it says, without drawing."""
+def said(folder: Path, chapter: str) -> dict[str, list[str]]:
+    """Run a chapter at laptop scale with the records of a folder; return what it says, without drawing."""
     from vitlab import show
 
     found: dict[str, list[str]] = {"say": [], "table": [], "verdict": []}
-    notebook = nbformat.read(ROOT / "notebooks" / "data_hunger.ipynb", as_version=4)
+    notebook = nbformat.read(ROOT / "notebooks" / f"{chapter}.ipynb", as_version=4)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VITLAB_SCALE", "laptop")
         patch.setenv("VITLAB_RECORDS", str(folder))
@@ -45,7 +56,7 @@ def said(folder: Path) -> dict[str, list[str]]:
         patch.setattr("accelerate.notebook_launcher", lambda *_, **__: None)  # trains; not what is asked here
         # As the chapter's own module, so that records know where they come from.
         module = types.ModuleType("__main__")
-        module.__file__ = str(ROOT / "notebooks" / "data_hunger.py")
+        module.__file__ = str(ROOT / "notebooks" / f"{chapter}.py")
         patch.setitem(sys.modules, "__main__", module)
         for cell in notebook.cells:
             if cell.cell_type == "code":
@@ -62,16 +73,16 @@ def changed(folder: Path, name: str, change: Callable[[dict[str, np.ndarray]], N
         np.savez(file, **arrays)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A copy of the committed records of the chapter, without the manifest that would refuse a change."""
-    for name in NAMES:
-        shutil.copytree(ROOT / "data" / name / "laptop", tmp_path / name / "laptop")
-    return tmp_path
+def copied(folder: Path, chapter: str) -> Path:
+    """A copy of the committed records of a chapter, without the manifest that would refuse a change."""
+    for name in RECORDS[chapter]:
+        shutil.copytree(ROOT / "data" / name / "laptop", folder / name / "laptop")
+    return folder
 
 
-def test_other_records_give_other_words(folder: Path) -> None:
-    before = said(folder)
+def test_other_records_give_other_words_on_hunger(tmp_path: Path) -> None:
+    folder = copied(tmp_path, "data_hunger")
+    before = said(folder, "data_hunger")
     assert min(map(len, before.values())) >= 4
 
     def swapped(arrays: dict[str, np.ndarray]) -> None:
@@ -97,7 +108,7 @@ def test_other_records_give_other_words(folder: Path) -> None:
     changed(folder, "hunger_tiny", swapped)
     changed(folder, "hunger_recipes", other_recipes)
     changed(folder, "hunger_rates", other_rates)
-    after = said(folder)
+    after = said(folder, "data_hunger")
     for kind in before:
         assert len(before[kind]) == len(after[kind])
     # What no record decides stays: the sizes of the networks.
@@ -107,3 +118,35 @@ def test_other_records_give_other_words(folder: Path) -> None:
     first, second = (text["say"][gap].split("ConvNet minus ViT is ")[1].split(" ")[0] for text in (before, after))
     assert float(first) == pytest.approx(-float(second), abs=0.11)
     assert before["verdict"][0] != after["verdict"][0]
+
+
+def test_other_records_give_other_words_on_the_bottleneck(tmp_path: Path) -> None:
+    """Time is run backwards, and labels by texture get what labels by shape got."""
+    folder = copied(tmp_path, "inductive_bottleneck")
+    before = said(folder, "inductive_bottleneck")
+    assert min(map(len, before.values())) >= 6
+
+    def backwards(arrays: dict[str, np.ndarray]) -> None:
+        for key in ("total", "position", "image", "residual", "trimmed", "class", "right", "told", "mean_share"):
+            if key in arrays and arrays[key].ndim > 2:
+                # (trainings of one kind, or of two kinds, moments, ...): places and dimensions come last
+                after_moments = {"right": 2, "told": 1, "mean_share": 1}.get(key, 2)
+                arrays[key] = np.flip(arrays[key], axis=arrays[key].ndim - 1 - after_moments).copy()
+
+    def other_labels(arrays: dict[str, np.ndarray]) -> None:
+        for key in ("total", "fitted", "tested"):
+            arrays[key] = arrays[key][[1, 0, 2]]
+
+    for name in RECORDS["inductive_bottleneck"]:
+        changed(folder, name, other_labels if name == "bottleneck_labels" else backwards)
+    after = said(folder, "inductive_bottleneck")
+    same = {}
+    for kind in before:
+        assert len(before[kind]) == len(after[kind])
+        same[kind] = [b[:90] for b, a in zip(before[kind], after[kind], strict=True) if a == b]
+    assert same["verdict"] == []
+    assert len(same["table"]) <= 1, same["table"]  # the published numbers
+    assert same["say"] == []
+    label = next(i for i, text in enumerate(before["say"]) if "texture − shape, " in text)
+    first, second = (t["say"][label].split("texture − shape, ")[1].split(" ")[0] for t in (before, after))
+    assert float(first) == pytest.approx(-float(second), abs=0.11)
