@@ -245,7 +245,7 @@ def crop(share, size):
         views.Crop(share, size=size),
         views.Flip(),
         views.Colour(0.4, 0.4, 0.2, 0.1),
-        views.Grey(0.2),
+        views.Grey(0.20),
     )
 
 

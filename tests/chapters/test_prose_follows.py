@@ -146,7 +146,8 @@ def test_other_records_give_other_words_on_the_bottleneck(tmp_path: Path) -> Non
         same[kind] = [b[:90] for b, a in zip(before[kind], after[kind], strict=True) if a == b]
     assert same["verdict"] == []
     assert len(same["table"]) <= 1, same["table"]  # the published numbers
-    assert same["say"] == []
+    # What neither change touches: which way the tasks differ, who is a U, the symmetric covariance over tasks.
+    assert len(same["say"]) <= 4, same["say"]
     label = next(i for i, text in enumerate(before["say"]) if "texture − shape, " in text)
     first, second = (t["say"][label].split("texture − shape, ")[1].split(" ")[0] for t in (before, after))
     assert float(first) == pytest.approx(-float(second), abs=0.11)
