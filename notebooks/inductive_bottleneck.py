@@ -806,7 +806,7 @@ show.say(
         if silent
         else "Every training made decidedly better neighbours than there were before. "
     )
-    + f"Of these DINO trainings none collapsed: at the end the teacher's output says at least {least:.2f} nats about which image of the last batch it was (see [DINO](dino.ipynb) for this meter)."
+    + f"Of these DINO trainings none collapsed: at the end the teacher's output says at least {least:.2f} nats about which image of the last batch it was (the meter of the chapter on DINO)."
 )
 
 # %% [markdown]
