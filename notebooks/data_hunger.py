@@ -69,11 +69,14 @@ import torch
 
 from vitlab import check, data, hooks, lab, show, train
 from vitlab.analysis import attention, scaling, statistics
+from vitlab.analysis.statistics import apart, sign
+from vitlab.analysis.statistics import crossed_interval as surely
 from vitlab.data import feeds, views
 from vitlab.data.imageset import balanced
 from vitlab.models.convnet import ConvNet, ConvNetConfig
 from vitlab.models.convstem import ConvStemViT
 from vitlab.models.vit import ViT, ViTConfig
+from vitlab.show import told
 
 lab.start(seed=0)
 
@@ -444,17 +447,6 @@ each = counts / CLASSES
 right = np.moveaxis(100.0 * fed["right"], -1, 1)  # (seeds, images, shares, networks)
 
 
-def surely(values):
-    """Return the mean of values (seeds, images, ...) and an interval that holds two: bootstrap, and t over seeds."""
-    drawn = statistics.bootstrap_images(values)
-    student = statistics.seeds_interval(values.mean(1))
-    low, high = (
-        np.minimum(drawn.low, student.low),
-        np.maximum(drawn.high, student.high),
-    )
-    return statistics.Interval(drawn.mean, low, high)
-
-
 accuracy = surely(right)  # (shares, networks)
 chance = 100 / CLASSES
 
@@ -505,22 +497,6 @@ show.figure(
 )
 
 # %% tags=["hide-input"]
-
-
-def told(interval, digits=1, plus="+"):
-    """Write a mean with its interval; differences with their signs, levels (plus="") without."""
-    mean, low, high = (f"{float(x):{plus}.{digits}f}" for x in interval)
-    return f"{mean} ({low} to {high})"
-
-
-def apart(interval):
-    """Return the intervals of the places along the first axis, one by one."""
-    return [statistics.Interval(*place) for place in zip(*interval, strict=True)]
-
-
-def sign(interval):
-    """Return +1 or -1 where an interval excludes zero, else 0."""
-    return int(interval.low > 0) - int(interval.high < 0)
 
 
 SHARES = [f"{100 * f:.0f} %" for f in FRACTIONS]

@@ -73,6 +73,8 @@ from scipy.stats import rankdata
 
 from vitlab import check, data, hooks, lab, show, train
 from vitlab.analysis import probes, statistics
+from vitlab.analysis.statistics import crossed_interval as surely
+from vitlab.analysis.statistics import sign
 from vitlab.data import feeds, scenes, views
 from vitlab.data.imageset import balanced
 from vitlab.models.dino import DINO, CropViT, DINOConfig, HeadConfig
@@ -111,7 +113,6 @@ lab.start(seed=0)
 # small ones, the *local* views.
 
 # %% tags=["hide-input"]
-SETS = ("ucmerced", "cifar100", "scenes")
 SEEDS = 3
 CLASSES = lab.choose(smoke=4, laptop=5, paper=100)  # of CIFAR-100
 STEPS = lab.choose(smoke=8, laptop=500, paper=15_000)
@@ -536,28 +537,6 @@ show.table(
 # %% tags=["hide-input"]
 
 
-def surely(values):
-    """Return the mean of values (seeds, images, ...) and an interval that holds two: bootstrap, and t over seeds."""
-    drawn = statistics.bootstrap_images(values)
-    student = statistics.seeds_interval(values.mean(1))
-    low, high = (
-        np.minimum(drawn.low, student.low),
-        np.maximum(drawn.high, student.high),
-    )
-    return statistics.Interval(drawn.mean, low, high)
-
-
-def told(interval, digits=1, plus="+"):
-    """Write a mean with its interval; differences with their signs, levels (plus="") without."""
-    mean, low, high = (f"{float(x):{plus}.{digits}f}" for x in interval)
-    return f"{mean} ({low} to {high})"
-
-
-def sign(interval):
-    """Return +1 or -1 where an interval excludes zero, else 0."""
-    return int(interval.low > 0) - int(interval.high < 0)
-
-
 def percents(run):
     """Return what is named rightly, 0 or 100, by what names it: each (seeds, images)."""
     student, teacher = run["judged"], run["judged_teacher"]
@@ -662,7 +641,7 @@ GAIN = {
     for source, of in RIGHT.items()
 }
 show.table(
-    [[pair, *(told(GAIN[source][pair]) for source in RUNS)] for pair in PAIRS],
+    [[pair, *(show.told(GAIN[source][pair]) for source in RUNS)] for pair in PAIRS],
     header=["difference, points", *(NAMES[source] for source in RUNS)],
     caption="Paired differences, with 95 % intervals over seeds and images. Neighbours, where no probe is named.",
 )
@@ -733,7 +712,7 @@ ahead = {source: sign(GAIN[source]["teacher minus student"]) for source in RUNS}
 show.say(
     "Set against the student by neighbours, the teacher "
     + "; ".join(
-        f"on {NAMES[source]} {TEACHER[ahead[source]]} ({told(GAIN[source]['teacher minus student'])} points)"
+        f"on {NAMES[source]} {TEACHER[ahead[source]]} ({show.told(GAIN[source]['teacher minus student'])} points)"
         for source in RUNS
     )
     + ". "
@@ -838,7 +817,7 @@ show.table(
             f"{flat[i]:.1f}",
             f"{KNOWN[:, 0, i].mean():.1f}",
             f"{KNOWN[:, 1, i].mean():.1f}",
-            told(CHANGE[i]),
+            show.told(CHANGE[i]),
         ]
         for i, name in enumerate(KNOWS)
     ],
@@ -1132,8 +1111,8 @@ show.table(
             f"{ended[variant][TOLD.index('information')].mean():.3f}",
             counted(FATE[variant]),
             f"{KNEW[:, place, 1].mean():.1f}",
-            told(learned[variant]),
-            told(behind[variant]) if place else "0",
+            show.told(learned[variant]),
+            show.told(behind[variant]) if place else "0",
         ]
         for place, variant in enumerate(VARIANTS)
     ],
@@ -1167,7 +1146,7 @@ show.say(
     )
     + "Against the network it began as, by neighbours, "
     + "; ".join(
-        f"*{v}* {TURNS[sign(learned[v])]} ({told(learned[v])} points)"
+        f"*{v}* {TURNS[sign(learned[v])]} ({show.told(learned[v])} points)"
         for v in VARIANTS
     )
     + f". The meter looks at the head's outputs, the neighbours at the features before it, and the two need not agree. Most information: *{told_most}*; best neighbours: *{knows_most}*. "
@@ -1399,8 +1378,8 @@ def level(name, which):
     """Write the mean of a row of FINDS with its interval: AUC (0), AUC with place taken out (1), overlap in % (2)."""
     interval = bounded(name, which)
     if which == 2:
-        return told((100 * v for v in interval), plus="")
-    return told(interval, 3, plus="")
+        return show.told((100 * v for v in interval), plus="")
+    return show.told(interval, 3, plus="")
 
 
 def minus(name, other, which):
@@ -1485,8 +1464,8 @@ WHERE = {
     0: "cannot be said to look at objects or away from them",
 }
 show.say(
-    f"With place taken out, the trained network's best head {WHERE[sign(TRIAL['best head']['above'])]} (AUC {level('best head, trained', 1)}); training moved it by {told(TRIAL['best head']['rises'], 3)}. "
-    f"Read either way, attention separates objects from background with {level('either way, trained', 1)}, training having moved that by {told(TRIAL['either way']['rises'], 3)}; odd colours, without any network, separate them with "
+    f"With place taken out, the trained network's best head {WHERE[sign(TRIAL['best head']['above'])]} (AUC {level('best head, trained', 1)}); training moved it by {show.told(TRIAL['best head']['rises'], 3)}. "
+    f"Read either way, attention separates objects from background with {level('either way, trained', 1)}, training having moved that by {show.told(TRIAL['either way']['rises'], 3)}; odd colours, without any network, separate them with "
     f"{level('odd colour', 1)}. Its heads taken together, the trained network {WHERE[sign(surely(FINDS['mean of heads, trained'][1] - 0.5))]} ({level('mean of heads, trained', 1)}). As it is, with the help of place, the best head has {level('best head, trained', 0)}, either way {level('either way, trained', 0)}, and nearness to the middle alone {level('nearness to the middle', 0)}."
 )
 
@@ -1513,7 +1492,7 @@ def patches_held(maps):
 def over_seeds(values, most):
     """Write the mean of values (seeds,) between 0 and `most`, with its interval."""
     interval = statistics.seeds_interval(values)
-    return told((np.clip(v, 0, most) for v in interval), plus="")
+    return show.told((np.clip(v, 0, most) for v in interval), plus="")
 
 
 ALL = {
@@ -1585,7 +1564,7 @@ show.verdict(
     measured=HERE
     + "; ".join(
         f"{NAMES[s]}: student {RIGHT[s]['student'].mean():.1f} %, untrained {RIGHT[s]['untrained'].mean():.1f} %, pixels {RIGHT[s]['pixels'].mean():.1f} %; "
-        f"student minus untrained {told(GAIN[s]['student minus untrained'])}, minus pixels {told(GAIN[s]['student minus pixels'])} points"
+        f"student minus untrained {show.told(GAIN[s]['student minus untrained'])}, minus pixels {show.told(GAIN[s]['student minus pixels'])} points"
         for s in RUNS
     )
     + f". Above the untrained network in every seed: {', '.join(NAMES[s] for s in RUNS if min(EVERY[s]) > 0) or 'nowhere'}. A linear probe of the student: "
@@ -1615,8 +1594,8 @@ def measured(way):
     """Say what decides."""
     of, name = TRIAL[way], f"{way}, trained"
     return (
-        f"AUC with place taken out {level(name, 1)}, {told(of['rises'], 3)} against the untrained network; it {WINS[sign(of['colour'])]} odd colour ({told(of['colour'], 3)}). "
-        f"As it is, {level(name, 0)}: it {WINS[sign(of['middle'])]} nearness to the middle ({told(of['middle'], 3)}). "
+        f"AUC with place taken out {level(name, 1)}, {show.told(of['rises'], 3)} against the untrained network; it {WINS[sign(of['colour'])]} odd colour ({show.told(of['colour'], 3)}). "
+        f"As it is, {level(name, 0)}: it {WINS[sign(of['middle'])]} nearness to the middle ({show.told(of['middle'], 3)}). "
     )
 
 
@@ -1631,7 +1610,7 @@ show.verdict(
     measured=HERE
     + "Scenes, best head: "
     + measured("best head")
-    + f"Its heads taken together: {level('mean of heads, trained', 1)} with place taken out, {told(minus('mean of heads, trained', 'mean of heads, untrained', 1), 3)} against the untrained network. "
+    + f"Its heads taken together: {level('mean of heads, trained', 1)} with place taken out, {show.told(minus('mean of heads, trained', 'mean of heads, untrained', 1), 3)} against the untrained network. "
     f"Overlap of the best head at 60 % of the mass: {100 * FINDS['best head, trained'][2].mean():.1f} %, untrained {100 * FINDS['best head, untrained'][2].mean():.1f} %.",
     would_change=LARGER,
 )
@@ -1680,7 +1659,7 @@ show.verdict(
     source="[Caron et al., 2021](https://arxiv.org/abs/2104.14294), table 7: 72.8 % with multi-crop, 67.9 % with two global crops alone",
     verdict={1: "holds in part", -1: "fails", 0: "undecided"}[sign(crops)],
     measured=HERE
-    + f"UC Merced, {SHORT:,} steps, neighbours: whole minus one crop {told(crops)} points. Against the untrained network whole stands at {told(learned['whole'])}, one crop at {told(learned['one crop'])}. One crop: {counted(FATE['one crop'])}.",
+    + f"UC Merced, {SHORT:,} steps, neighbours: whole minus one crop {show.told(crops)} points. Against the untrained network whole stands at {show.told(learned['whole'])}, one crop at {show.told(learned['one crop'])}. One crop: {counted(FATE['one crop'])}.",
     would_change="*Two* different global crops and no small ones, which is the paper's comparison: ours takes the difference away altogether and halves the views with it, so it can speak to *different* but not to *small*.",
 )
 

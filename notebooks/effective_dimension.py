@@ -63,6 +63,7 @@ if importlib.util.find_spec("vitlab") is None:
     sys.path.insert(0, folder)
 
 # %%
+import functools
 import math
 import warnings
 
@@ -72,6 +73,7 @@ import torch.nn.functional as F
 
 from vitlab import check, data, hooks, lab, show
 from vitlab.analysis import bias, spectra, statistics
+from vitlab.analysis.statistics import sign
 from vitlab.data import scrambled
 from vitlab.models.vit import ViT, ViTConfig
 
@@ -1140,15 +1142,7 @@ NETWORKS = {
 }
 
 
-def told(interval, digits=1, plus=""):
-    """Write a mean with its interval; with plus="+" both carry their signs."""
-    mean, low, high = (f"{float(x):{plus}.{digits}f}" for x in interval)
-    return f"{mean} ({low} to {high})"
-
-
-def sign(interval):
-    """Return +1 or -1 where an interval excludes zero, else 0."""
-    return int(interval.low > 0) - int(interval.high < 0)
+told = functools.partial(show.told, plus="")  # levels, and factors
 
 
 def measured(network, name, metric="effective_rank", depth=slice(None)):

@@ -99,3 +99,29 @@ def test_bad_input_gets_one_sentence(call, words):
     with pytest.raises(ValueError, match=words) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_a_crossed_interval_holds_the_bootstrap_and_the_seeds_t():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(3, 40, 2)) + np.array([0.0, 1.0, 5.0])[:, None, None] * [1, 0]
+    crossed = statistics.crossed_interval(values)
+    drawn, student = statistics.bootstrap_images(values), statistics.seeds_interval(values.mean(1))
+    np.testing.assert_array_equal(crossed.low, np.minimum(drawn.low, student.low))
+    np.testing.assert_array_equal(crossed.high, np.maximum(drawn.high, student.high))
+    np.testing.assert_allclose(crossed.mean, values.mean((0, 1)))
+    assert crossed.low[0] == student.low[0]  # where seeds differ much, t is the wider
+    with pytest.raises(ValueError, match="three seeds and ten images"):
+        statistics.crossed_interval(values[:2])
+
+
+@pytest.mark.parametrize(("low", "high", "says"), [(0.1, 2, 1), (-2, -0.1, -1), (-1, 1, 0), (0, 1, 0), (-1, 0, 0)])
+def test_a_sign_is_decided_where_zero_lies_outside(low, high, says):
+    assert statistics.sign(statistics.Interval((low + high) / 2, low, high)) == says
+
+
+def test_intervals_of_several_places_come_apart_along_the_first_axis():
+    mean = np.arange(6.0).reshape(3, 2)
+    parts = statistics.apart(statistics.Interval(mean, mean - 1, mean + 2))
+    assert len(parts) == 3
+    np.testing.assert_array_equal(parts[1].low, [1, 2])
+    np.testing.assert_array_equal(parts[2].high, [6, 7])

@@ -135,3 +135,11 @@ def test_a_verdict_with_holes_is_refused(change: dict[str, Any], says: str) -> N
 def test_showing_needs_neither_torch_nor_pyplot() -> None:
     code = "import sys, vitlab.show; sys.exit(int('torch' in sys.modules or 'matplotlib.pyplot' in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_interval_is_told_in_one_way():
+    assert show.told((1.25, -0.5, 3.0)) == "+1.2 (-0.5 to +3.0)"
+    assert show.told((1.25, 0.5, 3.0), 2, plus="") == "1.25 (0.50 to 3.00)"
+    assert show.told(map(abs, (-1, -2, -3)), 0, "") == "1 (2 to 3)"
+    with pytest.raises(ValueError, match="unpack"):
+        show.told((1.0, 2.0))

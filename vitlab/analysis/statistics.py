@@ -92,3 +92,25 @@ def bootstrap_images(values: Any, level: float = 0.95, resamples: int = 2000, se
         i = np.bincount(rng.integers(images, size=images - 1), minlength=images) / (images - 1)
         means.append(np.tensordot(i, np.tensordot(s, x, 1), 1))
     return _percentiles(x.mean((0, 1)), np.stack(means), level)
+
+
+def crossed_interval(values: Any) -> Interval:
+    """The mean over seeds and images, `(seeds, images, ...)`, and an interval that holds two, at 95 %.
+
+    `bootstrap_images` knows the images and too little of few seeds; `seeds_interval` of the seeds' means knows how
+    little few seeds say. This spans both. Errors as of the first.
+    """
+    x = _values(values, 0.95)
+    drawn = bootstrap_images(x)
+    student = seeds_interval(x.mean(1))
+    return Interval(drawn.mean, np.minimum(drawn.low, student.low), np.maximum(drawn.high, student.high))
+
+
+def sign(interval: Interval) -> int:
+    """+1 or -1 where the interval of one number excludes zero, else 0: undecided."""
+    return int(interval.low > 0) - int(interval.high < 0)
+
+
+def apart(interval: Interval) -> list[Interval]:
+    """The intervals of the places along the first axis, one by one."""
+    return [Interval(*place) for place in zip(*interval, strict=True)]

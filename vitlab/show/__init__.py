@@ -10,7 +10,7 @@ from vitlab.show.grids import images, maps
 from vitlab.show.growing import curve
 from vitlab.show.plots import heat, lines, overlay, reference
 from vitlab.show.style import look
-from vitlab.show.text import say, table, verdict
+from vitlab.show.text import say, table, told, verdict
 from vitlab.show.widgets import interact, slider
 
 __all__ = [
@@ -27,5 +27,6 @@ __all__ = [
     "say",
     "slider",
     "table",
+    "told",
     "verdict",
 ]

@@ -96,6 +96,15 @@ def table(rows: Iterable[Sequence[Any]], header: Sequence[str], caption: str) ->
     return page.Shown(html, f"{caption}\n{markdown}", f"{caption}\n\n{markdown}")
 
 
+def told(interval: Iterable[Any], digits: int = 1, plus: str = "+") -> str:
+    """Write a mean, its low and its high end as `mean (low to high)`.
+
+    Differences carry their signs; `plus=""` writes levels, without. ValueError for other than three numbers.
+    """
+    mean, low, high = (f"{float(x):{plus}.{digits}f}" for x in interval)
+    return f"{mean} ({low} to {high})"
+
+
 def verdict(*, claim: str, measured: str, verdict: str, would_change: str, source: str) -> page.Shown:
     """Close a question: what was claimed and by whom, what we measured, the verdict, what would change our mind.
 
