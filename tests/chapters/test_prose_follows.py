@@ -146,7 +146,7 @@ def test_other_records_give_other_words_on_the_bottleneck(tmp_path: Path) -> Non
         same[kind] = [b[:90] for b, a in zip(before[kind], after[kind], strict=True) if a == b]
     assert same["verdict"] == []
     assert len(same["table"]) <= 1, same["table"]  # the published numbers
-    # What neither change touches: when the tasks differ, who is a U, thresholds, the symmetric covariance over tasks.
+    # Neither change touches when the tasks differ, who is a U, the thresholds, or the covariance over tasks.
     untouched = ("A level differs", "Us in all variance", "With a tenth of an even share", "Within a seed")
     assert [text for text in same["say"] if not text.startswith(untouched)] == []
     name = "| texture − shape | "
