@@ -103,7 +103,7 @@ def silent() -> Iterator[None]:
 
 
 def together(work: Callable[[], int]) -> int:
-    """Do the work of a command, and return its exit status; of several processes one alone speaks.
+    """Do the work of a command, and return its exit status; several processes end with it, and one alone speaks.
 
     Where a process fails or is lost, all end; the first to know prints why, and none but it.
     """
@@ -125,12 +125,15 @@ def together(work: Callable[[], int]) -> int:
         import torch.distributed as dist
 
         dist.destroy_process_group()
-        return status
     except BaseException as error:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         _tell(error)
-        sys.stderr.flush()
-        os._exit(130 if isinstance(error, KeyboardInterrupt) else 1)  # at once: a lost peer is not waited for
+        status = 130 if isinstance(error, KeyboardInterrupt) else 1
+    # At once: a lost peer is not waited for, and where all went well Python's slow end would now and then meet a
+    # thread of the group that still runs, and abort.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 class _Lost(BaseException):
