@@ -2,7 +2,8 @@
 
 Each module is a family of instruments and stands alone: `spectra` (how many dimensions a representation uses),
 `attention` (how far and how evenly a head looks), `equivariance` (what a shift of the image does), `receptive`
-(which pixels reach a unit), `scaling` (how error falls with data) and `statistics` (how sure we are).
+(which pixels reach a unit), `memory` (what a computation needs at its worst moment), `scaling` (how error falls
+with data) and `statistics` (how sure we are).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-__all__ = ["attention", "equivariance", "receptive", "scaling", "spectra", "statistics"]
+__all__ = ["attention", "equivariance", "memory", "receptive", "scaling", "spectra", "statistics"]
 
 
 def __getattr__(name: str) -> ModuleType:
