@@ -2,8 +2,8 @@
 
 A process's own size says little: an allocator keeps what was freed, and all else that runs shows too. Here every
 tensor that an operation of torch makes is counted from its making until nothing refers to it, so the number is the
-same in every run. What a kernel uses within itself (a convolution's unfolded copy, a tile of fused attention) is no
-tensor, and is not counted.
+same in every run. What a kernel uses within itself (a convolution's unfolded copy, a tile of fused attention) is
+no tensor, and is not counted.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from vitlab.train.loop import Fit, Progress, every, fit
 from vitlab.train.objectives import distillation, supervised
+from vitlab.train.predict import predict
 from vitlab.train.recipe import Recipe
 from vitlab.train.reconstruction import reconstruction
 from vitlab.train.self_distillation import dino
@@ -27,6 +28,7 @@ __all__ = [
     "fit",
     "flops",
     "peak",
+    "predict",
     "reconstruction",
     "share_of_peak",
     "supervised",
