@@ -239,7 +239,10 @@ class PVTv2Config:
 
     @classmethod
     def b0(cls, **overrides: Any) -> PVTv2Config:
-        """PVT v2-B0, 32 wide at first, 3.7 M parameters. Source: arXiv 2106.13797, section 3.5 and table 1."""
+        """PVT v2-B0, 32 wide at first, 3.7 M parameters (3.4 in print, for it leaves the classifier out).
+
+        Source: arXiv 2106.13797, section 3.5 and table 1.
+        """
         return replace(cls(), **overrides)
 
     @classmethod
