@@ -136,6 +136,27 @@ def test_fused_logits_equal_timms_to_the_bit(size, batch):
     assert torch.allclose(logits, ours(images), atol=1e-5)
 
 
+def test_fused_gradients_equal_timms_to_the_bit(monkeypatch):
+    """On an accelerator gradients too take the fused way; a CPU does when it believes that there are none."""
+    ours, theirs = pair(SwinConfig(**SMALL | {"heads": (2, 2, 4)}), 0)  # a scale whose root is rounded
+    fuse(theirs, True)
+    images = batch_of(ours.config, 3)
+    monkeypatch.setattr(torch, "is_grad_enabled", lambda: False)
+    for model in (ours, theirs):
+        model(images).square().sum().backward()
+    gradients = renamed({name: p.grad for name, p in theirs.named_parameters()})
+    for name, parameter in ours.named_parameters():
+        assert torch.equal(parameter.grad, gradients[name]), name
+    for parameter in ours.parameters():
+        parameter.grad = None
+    monkeypatch.undo()
+    ours(images).square().sum().backward()  # the explicit way: the same up to rounding, but another kernel
+    assert not all(torch.equal(p.grad, gradients[name]) for name, p in ours.named_parameters())
+    for name, parameter in ours.named_parameters():
+        g = gradients[name]
+        assert torch.allclose(parameter.grad, g, rtol=0, atol=1e-4 * g.abs().max().item()), name
+
+
 def from_torchvision(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """torchvision's weights under our names: its features are embedding, stage, merging, stage, merging, ..."""
     ours = {}

@@ -234,15 +234,12 @@ class Stage(nn.Module):
     The published code puts the merging at the end of the stage before; timm, and this file, where it belongs.
     """
 
-    def __init__(self, config: SwinConfig, stage: int, drop_path_rates: list[float]) -> None:
+    def __init__(self, config: SwinConfig, stage: int, rates: list[float]) -> None:
         super().__init__()
-        c = config
-        self.downsample = (
-            PatchMerging(c.sides[stage - 1], c.dims[stage - 1], c.dims[stage]) if stage else nn.Identity()
-        )
-        self.blocks = nn.ModuleList(
-            Block(c, stage, c.shift and i % 2 == 1, rate) for i, rate in enumerate(drop_path_rates)
-        )
+        c, before = config, stage - 1
+        merging = PatchMerging(c.sides[before], c.dims[before], c.dims[stage]) if stage else nn.Identity()
+        self.downsample = merging
+        self.blocks = nn.ModuleList(Block(c, stage, c.shift and i % 2 == 1, rate) for i, rate in enumerate(rates))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map the stage before's tokens `(batch, tokens, dim)` to this one's."""
@@ -257,8 +254,9 @@ class SwinConfig:
     """The sizes of a Swin; `dims`, `depths` and `heads` have one entry a stage.
 
     `SwinConfig(image_size=32, patch_size=2, window=4, dims=(32, 64, 128), depths=(2, 2, 2), heads=(1, 2, 4))` is
-    for small images. `shift=False` leaves every window where it is, so that windows never exchange but by merging;
-    `relative_bias=False` leaves the position bias out: the two controls of the paper's table 4.
+    for small images, and has 0.58 M parameters at 100 classes. `shift=False` leaves every window where it is, so
+    that windows never exchange but by merging; `relative_bias=False` leaves the position bias out: two controls of
+    the paper's table 4.
 
     Windows must tile the map of every stage. Where they do not, implementations differ: the published one raises,
     as this one does; timm rolls the map and then pads it; torchvision pads it and then rolls.
