@@ -111,7 +111,7 @@ class DeiT(ViT):
         return self.pos_drop(x)
 
     def forward_both(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Map tokens `(batch, tokens, dim)` to the scores of both heads: labels' and teacher's, `(batch, classes)`.
+        """Map tokens `(batch, tokens, dim)` to each head's scores, `(batch, classes)`: the labels', the teacher's.
 
         Raises:
             ValueError: the model has no distillation token.
