@@ -515,3 +515,96 @@ def apparent_ratio(apparent: Any) -> None:
             _tell(fault, "")
             return
     _tell(None, "Three cases agree, among them one in which training is long enough for both.")
+
+
+def distillation_pull(pull: Any) -> None:
+    """Check `pull(z, t, tau)`: the gradient of tau² KL(teacher || student) on the student's scores, (batch, K)."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    for tau in (1.0, 3.0, 0.5):
+        z, t = 2 * torch.randn(2, 4, 6, dtype=torch.float64, generator=generator)
+        got, fault = _run(pull, z.clone(), t.clone(), tau)
+        if fault is None and _open(got):
+            return
+        p, q = (z / tau).softmax(-1), (t / tau).softmax(-1)
+        want = tau * (p - q)
+        if fault is None and not (isinstance(got, torch.Tensor) and got.shape == z.shape):
+            shape = tuple(got.shape) if isinstance(got, torch.Tensor) else type(got).__name__
+            fault = f"a gradient has the shape of the scores, {tuple(z.shape)}, yours is {shape}"
+        if fault is None:
+            got = got.detach().double()
+            if not torch.allclose(got, want, atol=1e-6):
+                most = float((got - want).abs().max())
+                fault = f"at temperature {tau:g} your gradient is off by up to {most:.3f}"
+                for off, why in (
+                    (-want, "its sign is turned: a loss is smaller against its gradient"),
+                    (want * tau, "one factor too many: what does the inner derivative do?"),
+                    (want / tau, "one factor is missing: the loss has the temperature squared before it"),
+                    (want / tau**2, "two factors are missing: the loss has the temperature squared before it"),
+                    (z.softmax(-1) - t.softmax(-1), "the temperature is nowhere in it"),
+                    (want / len(z), "it is that of a mean over the batch; image by image is asked"),
+                    (want / z.numel(), "it is divided by all elements, as in the released code"),
+                ):
+                    if torch.allclose(got, off, atol=1e-6):
+                        fault += f"; {why}"
+                        break
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Three temperatures agree with the derivative.")
+
+
+def equal_weight(weight: Any) -> None:
+    """Check `weight(alpha, K)`: the weight that makes up for a division of the teacher's term by K."""
+    for alpha, classes in ((0.5, 10), (0.1, 1000), (0.9, 2), (0.3, 1), (0.0, 50), (1.0, 7)):
+        got, fault = _run(weight, alpha, classes)
+        if fault is None and _open(got):
+            return
+        if fault is None and not _number(got):
+            fault = f"a weight is one number, yours is {got!r:.60}"
+        want = classes * alpha / (classes * alpha + 1 - alpha)
+        if fault is None and abs(got - want) > 1e-9:
+            fault = f"for alpha {alpha:g} and {classes:,} classes yours is {got:.4g}"
+            if got > 1:
+                fault += "; a weight is at most 1, for the label keeps the rest"
+            elif abs(got - alpha / classes) < 1e-9 or abs(got - alpha / (alpha + classes * (1 - alpha))) < 1e-9:
+                fault += "; it makes the teacher weaker still"
+            elif classes == 1:
+                fault += "; with one class nothing is divided"
+            else:
+                fault += "; compare teacher to label in both losses, not the teacher's terms alone"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Six weights agree, the ends among them.")
+
+
+def two_heads(together: Any) -> None:
+    """Check `together(a, rho)`: how often the mean of two heads is right, each being so with probability a."""
+    from scipy.special import ndtr, ndtri
+
+    for a, rho in ((0.8, 0.0), (0.8, 1.0), (0.6, 0.5), (0.5, 0.3), (0.3, 0.0), (0.9, 0.95), (0.7, -0.5)):
+        got, fault = _run(together, a, rho)
+        if fault is None and _open(got):
+            return
+        if fault is None and not _number(got):
+            fault = f"a probability is one number, yours is {got!r:.60}"
+        want = float(ndtr(ndtri(a) * math.sqrt(2 / (1 + rho))))
+        if fault is None and abs(got - want) > 1e-6:
+            side = "small" if got < want else "large"
+            fault = f"for a = {a:g} and rho = {rho:g} yours is {got:.4f}, which is too {side}"
+            if rho == 1:
+                fault += "; two heads that are one and the same give what one gives"
+            elif abs(got - float(ndtr(ndtri(a) * math.sqrt(2)))) < 1e-6:
+                fault += "; where is the correlation?"
+            elif abs(got - float(ndtr(ndtri(a) * 2 / (1 + rho)))) < 1e-6:
+                fault += "; a variance is not a deviation"
+            elif a < 0.5:
+                fault += "; averaging makes what is likely likelier, and it is likely to be wrong"
+            else:
+                fault += "; what are the mean and the deviation of half the sum of two margins?"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Seven pairs of heads agree, two that are one among them.")
