@@ -182,8 +182,8 @@ class MBConv(nn.Module):
     """One convolution layer: widen, look at 3 x 3 neighbours channel by channel, weigh the channels, narrow.
 
     The first of a stage halves the map, x = Proj(Pool(x)) + Conv(DepthConv(Conv(Norm(x)))), arXiv 2106.04803,
-    equation 5. There the first convolution has the stride, and leaves three cells of four unseen; here, as in timm,
-    the depthwise one has it (the paper's table 9: 0.4 points better at size 0), or a pooling before (`pool_first`).
+    equation 5. There the first convolution has the stride, and leaves three cells of four unseen; with timm, ours
+    is in the depthwise one (the paper's table 9: 0.4 points better at size 0) or a pooling before (`pool_first`).
 
     Source: Sandler et al. 2018, arXiv 1801.04381, figure 3; with squeeze and excitation.
     """
@@ -269,7 +269,7 @@ class CoAtNetConfig:
     |---|---|---|
     | `conv_act` | "gelu" in stem and MBConv | "silu" |
     | `pre_act` | MBConv's first normalisation has no activation | it has the same |
-    | `expand_input` | MBConv's hidden and squeeze widths are shares of its output's | of its input's, of the hidden |
+    | `expand_input` | MBConv's hidden and squeeze widths: shares of its output's | of its input's, the hidden |
     | `pool_first` | the depthwise convolution has the stride | averages over 2 x 2 cells go before all |
     | `squeeze_early` | squeeze and excitation after the second normalisation | before it |
     | `squeeze_act` | "silu" | "relu" |

@@ -1,6 +1,6 @@
 """timm's CoAtNets (`MaxxVit` whose stages are all MBConv or all attention) read as ours.
 
-Known: the paper's sizes (`coatnet_0_224` to `coatnet_4_224`), and those `rw` models that need no other module, such
+Known: the paper's sizes (`coatnet_0_224` to `coatnet_4_224`), and those `rw` models that need no other parts, such
 as `coatnet_0_rw_224`. Refused: relative positions by an MLP (`rmlp`), BatchNorm in attention blocks (`bn`),
 LayerScale (`coatnet_3_rw_224`), stages of two kinds (`cc`), ConvNeXt blocks.
 """
