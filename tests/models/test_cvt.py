@@ -292,9 +292,9 @@ class TestEquations:
         assert not torch.equal(block.eval()(x, (4, 4)), x)
 
     def test_drop_path_rises_through_the_last_stage_only(self):
-        model = CvT(CvTConfig(**(SMALL | {"depths": (1, 1, 3)}), drop_path=0.2))
+        model = CvT(CvTConfig(**(SMALL | {"depths": (2, 2, 3)}), drop_path=0.2))
         rates = [getattr(block.drop_path1, "rate", 0.0) for block in model.blocks]
-        assert rates == pytest.approx([0.0, 0.0, 0.0, 0.1, 0.2])
+        assert rates == pytest.approx([0.0, 0.0, 0.0, 0.0, 0.0, 0.1, 0.2])
         assert isinstance(model.blocks[-1].drop_path2, DropPath)
 
 

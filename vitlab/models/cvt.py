@@ -174,9 +174,10 @@ class CvTConfig:
 
     Controls. `projection="linear"` removes the convolutions inside attention and keeps the stride: what is left is
     a ViT's attention over every `kv_stride`-th token. `positions=True` adds a learned position to each token after
-    every embedding, and fixes the image size. `padding="circular"` joins opposite borders: without positions the
-    scores then do not change at all when an image is rolled by `stride * kv_stride` pixels, and that the border
-    told the tokens where they are can be measured. `pool="mean"` has no class token and averages the patches.
+    every embedding, and fixes the image size. `padding="circular"` joins opposite borders: where every stride
+    divides its map, rolling an image by the product of `strides` and `kv_stride` then changes no score, and what
+    zeros at the border tell a token about its place can be measured. `pool="mean"` averages the patches instead of
+    adding a class token.
 
     The published code uses `activation="quick_gelu"`; "gelu" is what transformers and this course's other models
     have, so that a comparison between them changes one thing.
