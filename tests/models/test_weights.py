@@ -201,6 +201,10 @@ def test_an_option_timm_does_not_know_is_one_sentence():
 @pytest.mark.parametrize(
     ("tag", "options", "says"),
     [
+        ("vit_tiny_r_s16_p8_224", {}, "patches by HybridEmbed, ours PatchEmbed"),
+        ("vit_small_patch16_18x2_224", {}, "blocks of kind ParallelThingsBlock, ours Block"),
+        ("vit_tiny_patch16_224", {"norm_layer": "rmsnorm"}, "norms of kind RmsNorm, ours LayerNorm"),
+        ("vit_tiny_patch16_224", {"mlp_layer": timm.layers.SwiGLU}, "MLPs of kind SwiGLU, ours Mlp"),
         ("vit_tiny_patch16_224", {"norm_layer": nn.LayerNorm}, "LayerNorm with eps 1e-05, ours 1e-06"),
         ("vit_tiny_patch16_224", {"img_size": (32, 48)}, r"images \(32, 48\), ours square"),
         ("vit_tiny_patch16_224", {"global_pool": "max"}, "pooling max, ours token"),

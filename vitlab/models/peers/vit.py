@@ -27,20 +27,25 @@ def renamed(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def sizes_of(theirs: Any) -> dict[str, Any]:
     """Read what a ViT and a DeiT have in common, refusing what neither has."""
     block, patch = theirs.blocks[0], theirs.patch_embed
-    kind = type(theirs).__name__
-    gelu = type(block.mlp.act).__name__ == "GELU" and block.mlp.act.approximate == "none"
     pool = "cls" if theirs.cls_token is not None else "mean"
+    # What it is made of first: the parts of another kind need not have what is asked of these.
     for what, found, expected in (
-        ("blocks of kind", type(block).__name__, "Block"),
-        ("attention of kind", type(block.attn).__name__, "Attention"),
-        ("LayerNorm with eps", getattr(block.norm1, "eps", None), 1e-6),
-        ("an activation", "GELU" if gelu else repr(block.mlp.act), "GELU"),
-        ("pooling", theirs.global_pool, "token" if pool == "cls" else "avg"),
-        ("images", "square" if len(set(patch.img_size)) == 1 else patch.img_size, "square"),
-        ("patches", "square" if len(set(patch.patch_size)) == 1 else patch.patch_size, "square"),
+        ("patches by", lambda: type(patch).__name__, "PatchEmbed"),
+        ("blocks of kind", lambda: type(block).__name__, "Block"),
+        ("attention of kind", lambda: type(block.attn).__name__, "Attention"),
+        ("MLPs of kind", lambda: type(block.mlp).__name__, "Mlp"),
+        ("norms of kind", lambda: type(block.norm1).__name__, "LayerNorm"),
+        ("LayerNorm with eps", lambda: block.norm1.eps, 1e-6),
+        ("an activation", lambda: type(block.mlp.act).__name__, "GELU"),
+        ("a GELU approximated by", lambda: getattr(block.mlp.act, "approximate", "none"), "none"),
+        ("pooling", lambda: theirs.global_pool, "token" if pool == "cls" else "avg"),
+        ("images", lambda: "square" if len(set(patch.img_size)) == 1 else patch.img_size, "square"),
+        ("patches", lambda: "square" if len(set(patch.patch_size)) == 1 else patch.patch_size, "square"),
     ):
-        if found != expected:
-            raise ValueError(f"This {kind} has {what} {found}, ours {expected}; name another tag.")
+        if found() != expected:
+            raise ValueError(
+                f"This {type(theirs).__name__} has {what} {found()}, ours {expected}; name another tag."
+            )
     return {
         "image_size": patch.img_size[0],
         "patch_size": patch.patch_size[0],
