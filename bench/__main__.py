@@ -15,8 +15,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=main.__doc__)
     parser.add_argument("--rounds", type=int, default=15, help="alternating rounds of each comparison")
     rounds = parser.parse_args().rounds
-    for ratio in models.measure(rounds):
-        print(ratio)
+    for row in models.table(rounds):
+        print(row, flush=True)
     cost = hooks.measure(rounds)
     print(
         f"{'ViT-S/16 with 15 spectral taps / bare':<44} {cost['ratio']:5.2f}x  "
