@@ -972,7 +972,12 @@ apart_most, allowed = max(
 sure_in_training = np.mean([of[..., 3].mean() for of in pull_of.values()])
 show.say(
     f"In training, on shifted and mirrored images, the teacher is {sure_in_training:.2f} sure. Over all of it hard targets pull {told(LONGER['hard'], 2, plus='')} times as long as soft ones at the student of hard targets and {told(LONGER['soft'], 2, plus='')} times at the student of soft ones; in the last eighth {told(late_ratio['hard'], 2, plus='')} and {told(late_ratio['soft'], 2, plus='')} times. "
-    f"The mean lengths are never more than {apart_most:.2f} apart, where (2.3), at the teacher's mean confidence just then, allows {allowed:.2f}."
+    + (
+        "With a teacher this unsure, the usual reason has all the room it could ask for. "
+        if sure_in_training < 0.8
+        else "With a teacher this sure, there is little room for the usual reason. "
+    )
+    + f"The mean lengths are never more than {apart_most:.2f} apart, where (2.3), at the teacher's mean confidence just then, allows {allowed:.2f}."
 )
 
 # %% [markdown]
@@ -1018,7 +1023,7 @@ moves = {
 }
 show.say(
     f"As they are, hard minus soft is {told(MATCHED['as they are'])} points; both as long as soft, {told(MATCHED['both as long as soft'])}; both as long as hard, {told(MATCHED['both as long as hard'])}. "
-    f"Making the hard gradient shorter takes {told(moves['shorter'])} points away, making the soft one longer adds {told(moves['longer'])}. "
+    f"Making the hard gradient shorter takes {told(moves['shorter'])} points away, making the soft one longer adds {told(moves['longer'])}: whatever length does by itself, an effect outside these intervals is unlikely. "
     + {
         (
             1,
@@ -1693,7 +1698,7 @@ show.verdict(
     verdict=REASON,
     measured=HERE
     + f"By (2.2) the gradients of hard and soft targets at temperature 1 differ by what the teacher is short of certainty, whatever the student; our teacher was {sure_in_training:.2f} sure in training, and hard targets pulled {told(LONGER['soft'], 2, plus='')} times as long. "
-    f"Hard minus soft: {told(GAP)} points as they are, {told(at_equal[0])} both as long as soft, {told(at_equal[1])} both as long as hard. "
+    f"Hard minus soft: {told(GAP)} points as they are, {told(at_equal[0])} both as long as soft, {told(at_equal[1])} both as long as hard. Length by itself: the longer hard gradient minus the shorter {told(moves['shorter'])}, the longer soft one minus the shorter {told(moves['longer'])}. "
     + (
         "There is no decided advantage whose reason could be sought. "
         if sign(GAP) == 0
