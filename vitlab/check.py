@@ -608,3 +608,121 @@ def two_heads(together: Any) -> None:
             _tell(fault, "")
             return
     _tell(None, "Seven pairs of heads agree, two that are one among them.")
+
+
+def keys_of_window(keys: Any) -> None:
+    """Check `keys(window, expand, focal_window, windows, row, column)`: fine keys, pooled windows on the map."""
+    from vitlab.models.focal import FocalConfig, focal_keys
+
+    for window, expand, focal_window, windows, row, column in (
+        (7, 3, 7, 8, 4, 4),
+        (7, 3, 7, 8, 0, 7),
+        (7, 3, 5, 4, 1, 3),
+        (4, 2, 3, 2, 0, 1),
+        (4, 0, 5, 4, 3, 0),
+        (7, 3, 3, 1, 0, 0),
+    ):
+        config = FocalConfig(
+            image_size=window * windows, patch_size=1, window=window, dims=(4,), depths=(1,), heads=(1,),
+            expand=(expand,), focal_window=(focal_window,),
+        )  # fmt: skip
+        found = focal_keys(config, 0, (row * window, column * window))
+        want = (len(set(found.fine)), sum(found.on_map))
+        got, fault = _run(keys, window, expand, focal_window, windows, row, column)
+        if fault is None and _open(got):
+            return
+        if fault is None and not (isinstance(got, tuple | list) and len(got) == 2 and all(map(_number, got))):
+            fault = f"two numbers are asked for, fine keys and pooled windows, yours is {got!r:.60}"
+        case = (
+            f"for the window at ({row}, {column}) of {windows} x {windows} windows of {window} x {window} tokens, "
+            f"a ring of {expand} and {focal_window} x {focal_window} pooled windows"
+        )
+        pairs = zip(got, want, ("fine keys", "pooled windows"), strict=True) if fault is None else ()
+        for mine, right, what in pairs:
+            if fault is None and mine != right:
+                fault = f"{case} your {what} are {mine:g}, which is too {'few' if mine < right else 'many'}"
+                if what == "pooled windows":
+                    fault += "; draw the map, and count those that lie on it"
+                elif windows == 1:
+                    fault += "; where the window is the map, what could lie around it?"
+                elif mine == len(found.fine) + sum(found.counts) - len(found.counts):
+                    fault += "; different keys are asked for, each once"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Six windows agree with the model, in the middle, at borders and where the window is the map.")
+
+
+def key_sides(sides: Any) -> None:
+    """Check `sides(side, stride, depths)`: the side of every block's grid of keys, strides halved as it is."""
+    from vitlab.models.mvit import MViTConfig
+
+    for side, stride, depths in ((56, 4, (1, 2, 5, 2)), (16, 4, (1, 2, 2)), (32, 8, (2, 1, 3)), (8, 1, (3, 2))):
+        count = len(depths)
+        config = MViTConfig(
+            image_size=side, patch_stride=1, patch_kernel=3, dims=(4,) * count, heads=(1,) * count, depths=depths,
+            kv_strides=tuple(max(1, stride // 2**stage) for stage in range(count)),
+        )  # fmt: skip
+        want = [block.keys for block in config.plan]
+        got, fault = _run(sides, side, stride, depths)
+        if fault is None and _open(got):
+            return
+        case = f"for a grid of {side}, stride {stride} and depths {depths}"
+        if fault is None and not (isinstance(got, list | tuple) and all(map(_number, got))):
+            fault = f"a list of sides is asked for, one a block, yours is {got!r:.60}"
+        elif fault is None and len(got) != len(want):
+            fault = f"{case} there are {len(want)} blocks, your list has {len(got)} sides"
+        elif fault is None:
+            off = [at for at, (mine, right) in enumerate(zip(got, want, strict=True)) if mine != right]
+            if off:
+                first = config.plan[off[0]].q_stride > 1
+                fault = f"{case} the keys of block {off[0] + 1} have not {got[off[0]]:g} a side"
+                fault += "; which grid does the first block of a stage get?" if first else ""
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Four plans agree, that of MViTv2-T among them.")
+
+
+def merge_biases(merge: Any) -> None:
+    """Check `merge(place, bias)`: one bias for each place, which weighs what all its listings weigh together."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    for place, scale in (
+        ([0, 1, 2], 1.0),
+        ([0, 1, 2, 3, 1], 1.0),
+        ([2, 0, 1, 0, 2, 0], 2.0),
+        ([0, 1, 0], 2000.0),
+    ):
+        at = torch.tensor(place)
+        bias = scale * torch.randn(4, len(place), dtype=torch.float64, generator=generator)
+        got, fault = _run(merge, at.clone(), bias.clone())
+        if fault is None and _open(got):
+            return
+        shape = (4, int(at.max()) + 1)
+        if fault is None and not (isinstance(got, torch.Tensor) and got.shape == shape):
+            size = tuple(got.shape) if isinstance(got, torch.Tensor) else type(got).__name__
+            fault = f"for listings at {place} a bias has the shape {shape}, yours is {size}"
+        if fault is None:
+            got = got.double()
+            groups = [bias[:, at == p] for p in range(shape[1])]
+            want = torch.stack([group.logsumexp(1) for group in groups], 1)
+            if not torch.allclose(got, want, rtol=1e-5, atol=1e-5):
+                fault = f"for listings at {place} your biases are not the ones"
+                for wrong, why in (
+                    ([group.sum(1) for group in groups], "weights add up, biases do not"),
+                    ([group.mean(1) for group in groups], "a mean forgets how often a key is listed"),
+                    ([group.amax(1) for group in groups], "the largest alone forgets the others"),
+                    ([group.exp().sum(1) for group in groups], "that is a weight; what bias gives it?"),
+                ):
+                    if torch.allclose(got, torch.stack(wrong, 1), rtol=1e-5, atol=1e-5):
+                        fault += f"; {why}"
+                        break
+                else:
+                    if not got.isfinite().all():
+                        fault += "; large biases overflow, so take away the largest first"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Four lists agree, one with biases too large to be exponents.")
