@@ -506,6 +506,7 @@ class TestBadInput:
             (video, "several frames"),
             (with_query, "added to the class token"),
             (timms(replace(tiny, relative_positions=False)), "no positions"),
+            (timm.models.mvitv2.MultiScaleVit(MultiScaleVitCfg(norm_eps=1e-5)), "eps 1e-05 in stages"),
             (nn.Linear(2, 2), "got Linear"),
         ):
             with pytest.raises(ValueError, match=says):

@@ -18,7 +18,7 @@ One file of some 400 lines shows both, for they are one network; apart, each wou
 
 Video is the same network with one more axis: images become (batch, channels, frames, height, width), patches cubes
 of 3 x 7 x 7 with stride 2 x 4 x 4, and every pooling kernel 3 x 3 x 3, so that it mixes time and space at once.
-Strides stay 1 along time: 1 x 2 x 2 for queries, at first 1 x 8 x 8 for keys. Positions get a third, for time.
+Strides stay 1 along time: 1 x 2 x 2 for queries, at first 1 x 8 x 8 for keys. Positions gain a part for time.
 This file has the image models, which the authors got from the video models by removing that axis.
 
 Module and parameter names are timm's, with two differences: blocks are numbered through all stages (`blocks.5`),
@@ -86,17 +86,16 @@ class Pooling(nn.Module):
 def relative_index(queries: int, keys: int) -> Tensor:
     """Say which row of a table of relative positions belongs to each pair along one axis: `(queries, keys)`.
 
-    Pooling may have put queries and keys on different scales; both are counted on the finer one. Row 0 is a key as
-    far right of its query as there is, the last row as far left: 2 max(queries, keys) - 1 rows are enough.
+    Pooling may have put queries and keys on different scales; both are counted on the finer one. Row 0 is for the
+    key farthest after its query, the last row for the one farthest before it: 2 max(queries, keys) - 1 rows are
+    enough. Where one number does not divide the other, distances are rounded down, as published.
 
     Source: Li et al. 2022, arXiv 2112.01526, section 4.1 with footnote 3.
     """
     query_step, key_step = max(keys / queries, 1.0), max(queries / keys, 1.0)
     q = torch.arange(queries)[:, None] * query_step
     k = torch.arange(keys)[None, :] * key_step
-    return (
-        q - k + (keys - 1) * key_step
-    ).long()  # downwards, as published, where one side does not divide the other
+    return (q - k + (keys - 1) * key_step).long()
 
 
 def relative_logits(q: Tensor, rows: Tensor, columns: Tensor, index: Tensor, onto: Tensor | None = None) -> Tensor:
@@ -183,7 +182,7 @@ class Attention(nn.Module):
         return self.proj_drop(self.proj(x))
 
     def add_positions(self, q: Tensor, logits: Tensor | None = None) -> Tensor | None:
-        """Add the relative positions to `logits` in place, or return them alone; a class token is nowhere."""
+        """Add the relative positions to `logits` in place, or return them alone; a class token has none."""
         if self.rel_pos_h is None or self.rel_pos_w is None:
             return logits
         p = self.prefix

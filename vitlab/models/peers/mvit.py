@@ -3,7 +3,8 @@
 Known: timm's `mvitv2_*` without class token; torchvision's video class with one frame (`temporal_size=1`, and 1
 for the patch's kernel along time), as version 1 or 2. Refused: a pooled query added to the class token, which timm
 does (`mvitv2_*_cls`) and the published code does not; several frames; pooling before the projections
-(`pool_first`) or with other kernels in each head; queries pooled by another stride than 2 where stages begin.
+(`pool_first`) or with other kernels in each head; queries pooled by another stride than 2 where stages begin; images
+that are not square; norms with another eps than 1e-6. Dropout and drop path are not read.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vitlab.models.mvit import MViTConfig
 
@@ -25,6 +26,9 @@ def config_of(theirs: Any) -> MViTConfig:
         ValueError: a feature that ours lacks; it is named.
     """
     kind = type(theirs).__name__
+    for name, module in theirs.named_modules():
+        if isinstance(module, nn.LayerNorm) and module.eps != 1e-6:
+            raise _lack(f"eps {module.eps} in {name}")
     if kind == "MultiScaleVit":
         return _of_timm(theirs)
     if kind == "MViT" and hasattr(theirs, "conv_proj"):
@@ -83,6 +87,8 @@ def _of_torchvision(theirs: Any) -> MViTConfig:
     blocks, patches, positions = theirs.blocks, theirs.conv_proj, theirs.pos_encoding
     if positions.temporal_size != 1 or patches.kernel_size[0] != 1:
         raise _lack("several frames")
+    if positions.spatial_size[0] != positions.spatial_size[1] or patches.stride[1] != patches.stride[2]:
+        raise _lack("images that are not square")
     attn = blocks[0].attn
     if attn.residual_pool and attn.residual_with_cls_embed:
         raise _lack("a pooled query added to the class token")
@@ -96,6 +102,7 @@ def _of_torchvision(theirs: Any) -> MViTConfig:
         image_size=positions.spatial_size[0] * patches.stride[1],
         patch_kernel=patches.kernel_size[1],
         patch_stride=patches.stride[1],
+        channels=patches.in_channels,
         classes=theirs.head[1].out_features,
         dims=tuple(blocks[i].attn.output_dim for i in starts),
         depths=tuple(end - start for start, end in zip(starts, ends, strict=True)),
