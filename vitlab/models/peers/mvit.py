@@ -3,8 +3,8 @@
 Known: timm's `mvitv2_*` without class token; torchvision's video class with one frame (`temporal_size=1`, and 1
 for the patch's kernel along time), as version 1 or 2. Refused: a pooled query added to the class token, which timm
 does (`mvitv2_*_cls`) and the published code does not; several frames; pooling before the projections
-(`pool_first`) or with other kernels in each head; queries pooled by another stride than 2 where stages begin; images
-that are not square; norms with another eps than 1e-6. Dropout and drop path are not read.
+(`pool_first`) or with other kernels in each head; queries pooled by another stride than 2 where stages begin;
+images that are not square; norms with another eps than 1e-6. Dropout and drop path are not read.
 """
 
 from __future__ import annotations
