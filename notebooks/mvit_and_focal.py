@@ -238,7 +238,7 @@ show.images(
         (255 * F.interpolate(one, 64).clamp(0, 1))[0].byte().permute(1, 2, 0).numpy()
         for one in (sharp, blurred, largest, outlined)
     ],
-    titles=["64 x 64", "mean", "maximum", "one convolution"],
+    titles=["64 x 64", "mean", "maximum", "convolution"],
     columns=4,
     alt="A generated scene, and its 16 by 16 poolings: the mean is a soft small copy, the maximum a brighter one, and a centre-minus-surround convolution keeps edges alone.",
     caption="One picture pooled with kernel 3 and stride 4 in three ways. The convolution, here centre minus surroundings (grey is zero), is one of many that could be learnt. "
@@ -362,17 +362,7 @@ print(
 # %% tags=["hide-input"]
 FOCAL_T = FocalConfig.tiny()
 # Places on the first stage's map of 56 x 56; in later stages the token that covers them.
-PLACES = (
-    (28, 28),
-    (24, 16),
-    (30, 43),
-    (3, 30),
-    (0, 0),
-    (0, 55),
-    (55, 0),
-    (52, 25),
-    (55, 55),
-)
+PLACES = ((28, 28), (24, 16), (30, 43), (3, 30), (0, 0), (52, 55))
 KIND_NAMES = ("window", "ring", "ring, listed twice", "ring, other side")
 
 
@@ -402,9 +392,10 @@ def fovea(fig, place):
             vmin=-0.5,
             vmax=4.5,
         )
-        for line in range(window, side, window):
-            ax.axhline(line - 0.5, color=look.ground, linewidth=0.8)
-            ax.axvline(line - 0.5, color=look.ground, linewidth=0.8)
+        edges = np.arange(window, side, window) - 0.5
+        ends = {"colors": look.ground, "linewidth": 0.8}
+        ax.hlines(edges, -0.5, side - 0.5, **ends)
+        ax.vlines(edges, -0.5, side - 0.5, **ends)
         keys = focal_keys(FOCAL_T, stage, query)
         on = [w for w, there in zip(keys.pooled, keys.on_map, strict=True) if there]
         middle = np.array(on) * window + (window - 1) / 2
