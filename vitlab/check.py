@@ -726,3 +726,104 @@ def merge_biases(merge: Any) -> None:
             _tell(fault, "")
             return
     _tell(None, "Four lists agree, one with biases too large to be exponents.")
+
+
+def smallest_shift(smallest: Any) -> None:
+    """Check `smallest(stages)`: the least roll, in pixels, that stages of (stride, key stride) ignore."""
+    for stages, want in (
+        ([(4, 1)], 4),
+        ([(2, 2), (2, 2), (2, 2)], 16),
+        ([(4, 2), (2, 2), (2, 2)], 32),
+        ([(4, 8), (2, 4), (2, 2), (2, 1)], 32),
+        ([(2, 8), (2, 1)], 16),
+        ([(2, 3), (2, 1)], 12),
+        ([(3, 2), (2, 5)], 30),
+    ):
+        got, fault = _run(smallest, list(stages))
+        if fault is None and _open(got):
+            return
+        if fault is None and not (_number(got) and got == int(got)):
+            fault = f"a shift is a whole number of pixels, yours is {got!r:.60}"
+        if fault is None and got != want:
+            last = math.prod(s for s, _ in stages) * stages[-1][1]
+            if got < 1:
+                why = "a shift by nothing is not asked for"
+            elif got % want == 0:
+                why = "that is a symmetry, but a smaller shift is one too"
+            elif got == last:
+                why = "the last stage allows it; do the earlier ones?"
+            else:
+                why = "some stage then has other keys, or no whole number of cells"
+            fault = f"for stages {stages} yours is {got:g} px: {why}"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Seven networks agree, two of them with strides that do not divide one another.")
+
+
+def convolution_matrix(matrix: Any, side: int = 5) -> None:
+    """Check `matrix(kernel, side)`: the (side², side²) matrix of torch's 3 x 3 convolution, padded with zeros."""
+    import torch
+    import torch.nn.functional as F
+
+    generator = torch.Generator().manual_seed(0)
+    for n in (side, 3):
+        kernel = torch.randn(3, 3, dtype=torch.float64, generator=generator)
+        value, fault = _run(matrix, kernel, n)
+        if fault is None and _open(value):
+            return
+        if fault is None:
+            try:
+                got = torch.as_tensor(value).detach().double()
+            except (TypeError, ValueError, RuntimeError):
+                got = None
+            if got is None or tuple(got.shape) != (n * n, n * n):
+                shape = type(value).__name__ if got is None else tuple(got.shape)
+                fault = f"for side {n} a matrix over all cells is {(n * n, n * n)}, yours is {shape}"
+            else:
+                ones = torch.eye(n * n, dtype=torch.float64).view(-1, 1, n, n)  # one map a cell
+
+                def made(k: torch.Tensor, ones: torch.Tensor = ones) -> torch.Tensor:
+                    return F.conv2d(ones, k[None, None], padding=1).flatten(1).T
+
+                want = made(kernel)
+                wrong = ~torch.isclose(got, want, rtol=1e-5, atol=1e-6).all(1)
+                if wrong.any():
+                    first = int(wrong.nonzero()[0])
+                    fault = f"the row of the cell in row {first // n}, column {first % n} is not the convolution's"
+                    inner = torch.zeros(n, n, dtype=torch.bool)
+                    inner[1:-1, 1:-1] = True
+                    if torch.allclose(got, made(kernel.flip(0, 1)), atol=1e-6):
+                        fault = "yours weighs x[i - o] by the kernel at o; torch's weighs x[i + o]"
+                    elif torch.allclose(got, want.T, atol=1e-6):
+                        fault = "yours is transposed: rows are outputs, columns are inputs"
+                    elif not wrong[inner.flatten()].any():
+                        fault += "; inside yours agrees, so look at what happens at the border"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Every row is the convolution's, at the border too.")
+
+
+def places_told_apart(places: Any) -> None:
+    """Check `places(layers, side)`: kinds of place of a blank image after 3 x 3 convolutions padded with zeros."""
+    for layers, side in ((0, 8), (1, 8), (2, 8), (3, 8), (4, 8), (9, 8), (1, 3), (2, 4), (3, 6), (5, 14), (7, 14)):
+        got, fault = _run(places, layers, side)
+        if fault is None and _open(got):
+            return
+        if fault is None and not _number(got):
+            fault = f"a count is one number, yours is {got!r:.60}"
+        want = min(side, 2 * layers + 1) ** 2
+        if fault is None and got != want:
+            size = "few" if got < want else "many"
+            fault = f"after {layers} layers on {side} x {side} cells yours is {got:g}, which is too {size}"
+            if got > side**2:
+                fault += "; there are not so many cells"
+            elif got == math.isqrt(want):
+                fault += "; a map has two axes"
+            elif got == min(side, layers + 1) ** 2:
+                fault += "; how many sides does an axis have?"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Eleven networks agree, shallow and deep.")
