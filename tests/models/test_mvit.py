@@ -376,6 +376,15 @@ class TestEquations:
         assert [isinstance(a.pool_q, Pooling) for a in attentions] == [False, True, False, True, False]
         assert MViT(config)(torch.randn(1, 3, 32, 32)).shape == (1, 7)
 
+    @pytest.mark.parametrize("kernel", [None, 1, 3, 5])
+    @pytest.mark.parametrize("stride", [1, 2, 3, 4])
+    def test_the_stride_divides_the_side_whatever_the_kernel(self, stride, kernel):
+        """Shape-preserving padding, arXiv 2104.11227, section 3.1; with k = s + 1 a kernel may be even."""
+        config = MViTConfig.b_16(**TWO_STAGES | {"kv_strides": (stride, 1)}, pool_kernel=kernel)
+        attention = Attention(config, config.plan[0])
+        keys = attention.pool_k(torch.randn(1, 2, 1 + 12 * 12, 6))
+        assert keys.shape == (1, 2, 1 + (12 // stride) ** 2, 6)
+
     def test_without_positions_pooling_still_knows_neighbours(self):
         """Pooling over the grid tells places apart: why arXiv 2112.01526, table 6, finds little lost in row 1."""
         torch.manual_seed(0)
