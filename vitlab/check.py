@@ -580,6 +580,112 @@ def equal_weight(weight: Any) -> None:
     _tell(None, "Six weights agree, the ends among them.")
 
 
+def key_query_pairs(pairs: Any) -> None:
+    """Check `pairs(side, patch, road, size)`: the query-key pairs of one attention over an image."""
+    for side, patch, road, size in (
+        (224, 16, "all", 1),
+        (224, 4, "window", 7),
+        (224, 4, "reduce", 8),
+        (896, 4, "window", 7),
+        (896, 4, "reduce", 8),
+        (64, 8, "window", 8),
+        (48, 4, "reduce", 1),
+    ):
+        got, fault = _run(pairs, side, patch, road, size)
+        if fault is None and _open(got):
+            return
+        n = (side // patch) ** 2
+        want = n * {"all": n, "window": size**2, "reduce": n // size**2}[road]
+        if fault is None and not _number(got):
+            fault = f"a count is one number, yours is {got!r:.60}"
+        if fault is None and got != want:
+            fault = f"for {side} px, patches of {patch} px and {road!r} with {size} yours is {got:,}"
+            if got * n == want:
+                fault += "; it counts the keys of one query"
+            elif got == (side // patch) * want // n:
+                fault += "; a map has rows and columns"
+            elif road == "window" and got == n * size:
+                fault += "; a window has as many rows as columns"
+            elif road == "reduce" and got == n * n // size:
+                fault += "; a reduction shrinks rows and columns"
+            elif road == "reduce" and got == n * n // size**4:
+                fault += "; only keys are reduced, queries keep their number"
+            else:
+                fault += f", which is too {'small' if got < want else 'large'}"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Seven cases agree, on all three roads.")
+
+
+def exponent_of_sum(exponent: Any) -> None:
+    """Check `exponent(a, b, n, k)`: the exponent of a n + b n² that two measurements give, at n and at k n."""
+    for a, b, n, k in ((1, 0, 5, 3), (0, 2, 5, 3), (6, 1, 6, 2), (100, 1, 10, 4), (2, 3, 8, 0.5)):
+        got, fault = _run(exponent, a, b, n, k)
+        if fault is None and _open(got):
+            return
+        if fault is None and not _number(got):
+            fault = f"an exponent is one number, yours is {got!r:.60}"
+        ratio = (a * k * n + b * (k * n) ** 2) / (a * n + b * n**2)
+        want = math.log(ratio) / math.log(k)
+        if fault is None and abs(got - want) > 1e-6:
+            fault = f"for a = {a:g}, b = {b:g}, n = {n} and k = {k:g} yours is {got:.4f}"
+            if abs(got - math.log(ratio)) < 1e-6:
+                fault += "; a slope has a denominator, too"
+            elif abs(got - ratio) < 1e-6:
+                fault += "; it is the ratio of the costs, not yet an exponent"
+            elif abs(got - 1 - b * n / (a + b * n)) < 1e-6 or abs(got - 1 - b * k * n / (a + b * k * n)) < 1e-6:
+                fault += "; it is the slope at one point, and two points are given"
+            elif abs(got + want) < 1e-6:
+                fault += "; its sign is turned"
+            elif a == 0 or b == 0:
+                fault += "; a single power has one exponent everywhere"
+            else:
+                fault += f", which is too {'small' if got < want else 'large'}"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Five costs agree, two of them single powers.")
+
+
+def blocks_until_global(needed: Any) -> None:
+    """Check `needed(side, window)`: the blocks, plain and shifted in turn, after which every token sees all."""
+    import torch
+
+    from vitlab.models.swin import shift_mask, window_partition
+
+    for side, window in ((7, 7), (14, 7), (12, 4), (28, 7), (20, 4), (56, 7)):
+        got, fault = _run(needed, side, window)
+        if fault is None and _open(got):
+            return
+        meets = []
+        for shift in (0, window // 2):
+            rows = torch.arange(side)[None, :, None, None].expand(1, side, side, 1)
+            members = window_partition(rows.roll((-shift, -shift), (1, 2)), window).squeeze(-1)
+            may = shift_mask(side, side, window, shift) == 0 if shift else torch.tensor(True)
+            first, second = torch.broadcast_tensors(members[:, :, None], members[:, None, :])
+            meet = torch.zeros(side, side)
+            allowed = may.expand(first.shape)
+            meet[first[allowed], second[allowed]] = 1.0
+            meets.append(meet)
+        reach, want = torch.eye(side), 0
+        while not bool((reach > 0).all()):
+            shifted = want % 2 if window < side else 0
+            reach = ((meets[shifted] @ reach) > 0).float()
+            want += 1
+        if fault is None and not _number(got):
+            fault = f"a number of blocks is one number, yours is {got!r:.60}"
+        if fault is None and got != want:
+            off = "few" if got < want else "many"
+            fault = f"for a side of {side} and windows of {window} yours is {got}, too {off}"
+            if got == math.ceil(side / window):
+                fault += "; that is enough for a token in the middle, but who is slowest?"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Six maps agree with the model's own windows and masks, block by block.")
+
+
 def two_heads(together: Any) -> None:
     """Check `together(a, rho)`: how often the mean of two heads is right, each being so with probability a."""
     from scipy.special import ndtr, ndtri
