@@ -396,6 +396,7 @@ def offsets(fig):
                 fill=False,
                 edgecolor=inks.colours[number],
                 linewidth=3,
+                zorder=5,
             )
         )
         ax.text(
