@@ -172,14 +172,14 @@ show.table(
         )
     ],
     header=["stage", "tokens", "width", "blocks"],
-    caption="The published small sizes for images of 224 x 224, as our configurations have them (CvT's sides by (1.1)). Retellings that give CvT one embedding and CoAtNet "
-    "four stages leave out half of each.",
+    caption="The published small sizes for images of 224 x 224, as our configurations have them (CvT's sides by (1.1)). A retelling that names CvT's 7 x 7 embedding alone leaves out the two of 3 x 3; "
+    "one that begins CoAtNet with MBConv, its stem.",
 )
 
 # %% [markdown]
 # > **Warning.** Four details of CvT are easy to get wrong, and each gives a network that runs. Attention logits are divided by the root of the *whole*
 # > width, not of a head's. The published code's activation is an approximation of GELU. The class token skips the convolutions. And the batch normalisation in (1.2)
-# > takes its statistics from all images and places. For CoAtNet no code was published, and implementations depart from its text: where a map is halved the text takes the
+# > takes its statistics from all images and places. For CoAtNet we know of no code by its authors, and implementations depart from its text: where a map is halved the text takes the
 # > maximum of 2 x 2 cells and timm's the mean; timm's head has one layer more. Ours gives timm's numbers.
 #
 # ### The networks of this chapter
@@ -270,7 +270,7 @@ show.table(
         for key, (count, million) in sizes.items()
     ],
     header=["network", "parameters", "multiply-adds"],
-    caption="The networks, for images of 32 x 32. Within a family, arms differ by a few per cent, except the orders of CoAtNet: attention on the first map, of 256 cells, is dear.",
+    caption="The networks, for images of 32 x 32. Compare within a family: families differ in size and arithmetic. Arms of one differ by a few per cent, except the orders of CoAtNet, where attention on the first map, of 256 cells, costs more.",
 )
 
 # %% tags=["hide-input"]
@@ -499,7 +499,7 @@ show.table(
 # Attention itself adds nothing: all queries meet the same set of keys, so tokens that were alike stay alike. With linear maps in place of
 # the convolutions, only the embeddings move $(l, r)$, and it stays at $(1, 0)$.
 #
-# To count in a real network, its weights must be large enough. In an untrained one attention is nearly uniform, and what its queries have learnt of the border moves the output by less than
+# To count in a real network, its weights must be large enough. In an untrained one attention is nearly uniform, and what its queries have picked up from the border moves the output by less than
 # double precision can hold. So the weights of attention are multiplied by ten here; that makes the news louder and adds none.
 
 # %%
@@ -588,8 +588,8 @@ def places(fig):
 show.figure(
     places,
     size=(7.5, 2.9),
-    alt="Three maps, one a stage, of how far each token is from the one in the middle on a blank image: a frame at the border in the first stage, which is broad in the second, "
-    "and covers the map in the third.",
+    alt="Three maps, one a stage, of how far each token is from the one in the middle on a blank image: lines along the top and left border in the first stage, a frame with a faint inside in the second, "
+    "the whole map in the third.",
     caption="A blank image in an untrained CvT with zero padding (weights of attention times ten): distance d of each token from the token in the middle, relative to that token's length. The zeros are news that travels inwards, one "
     "cell a convolution; by the last stage it has arrived everywhere. With circular padding all three maps are zero.",
 )
@@ -783,7 +783,7 @@ show.table(
         ["convolutions inside, positions", told(CONV["with"])],
     ],
     header=["arm or difference", "per cent or points"],
-    caption=f"Accuracy on new images in per cent, chance {chance:.0f} %, and differences in points on the same images; 95 % intervals over seeds and images.",
+    caption=f"Accuracy on new images in per cent, chance {chance:.0f} %, and differences in points on the same images; 95 % intervals over seeds and images, not corrected for being so many.",
 )
 
 # %% tags=["hide-input"]
@@ -989,7 +989,7 @@ off = (two_heads(edge, noise) - by_convolution).abs()
 # %% tags=["hide-input"]
 show.say(
     "An edge filter with weights of both signs, as a convolution and as two heads by (6.5), on a map of 8 x 8 random numbers: inside they differ by at most "
-    f"{float(off[1:-1, 1:-1].max()):.0e}, at the border by up to {float(off.max()):.2f}. At the border a softmax has no zeros to give weight to."
+    f"{max(float(off[1:-1, 1:-1].max()), 1e-16):.0e}, at the border by up to {float(off.max()):.2f}. At the border a softmax has no zeros to give weight to."
 )
 
 # %% [markdown]
@@ -1007,7 +1007,7 @@ row, column = (
     axis.flatten() for axis in torch.meshgrid(*2 * (torch.arange(16),), indexing="ij")
 )
 window = -((row[:, None] - row) ** 2 + (column[:, None] - column) ** 2) / (2 * 2.5**2)
-asking = 5 * 16 + 7
+asking = 3 * 16 + 6
 weights = [
     relative_attention_weights(queries[None, None], tokens[None, None], bias)[
         0, 0, asking
@@ -1025,7 +1025,7 @@ show.maps(
     columns=4,
     label="weight, relative to the largest",
     alt="A portrait and three maps of weights over it: content alone lights up patches of like colour everywhere, the window a disc about the asking patch, both the like patches within the disc.",
-    caption="What one patch of the face (row 6, column 8 of 16) gathers from. Content alone finds like colours anywhere, the window what is near, the product (6.4) what is alike and near. Tokens are mean colours, "
+    caption="What one patch of the face (row 4, column 7 of 16) gathers from. Content alone finds like colours anywhere, the window what is near, the product (6.4) what is alike and near. Tokens are mean colours, "
     "the window is a Gaussian; nothing is learned here. Photograph: NASA.",
 )
 
@@ -1282,8 +1282,8 @@ show.verdict(
     if gain["cvt"].high < MARGIN
     else "undecided",
     measured=HERE
-    + f"Removing them costs CvT {told(gain['cvt'])} points. Without loss is taken to mean that the whole interval lies below {MARGIN:.0f} point, a line of our choosing; fails, that a loss is "
-    f"decided and may be larger. CvT with linear maps loses {told(gain['cvt-linear'])}, the ViT {told(gain['vit'])}. Why it may do without: its zero padding tells "
+    + f"With positions minus without: {told(gain['cvt'])} points for CvT. (*Without loss* is taken to mean that the whole interval lies below {MARGIN:.0f} point, a line of our choosing; *fails*, that a loss is "
+    f"decided and may be larger.) For CvT with linear maps it is {told(gain['cvt-linear'])}, for the ViT {told(gain['vit'])}. Why it may do without: its zero padding tells "
     f"{found_kinds['zeros'][-1]} of 16 places apart on a blank image, with linear maps {found_kinds['zeros, linear maps'][-1]}, with circular padding {found_kinds['circular'][-1]}.",
     would_change="More seeds, for the interval must fit into a point; and CvT trained with circular padding, which would say whether it does without positions or has them from its border.",
 )
@@ -1346,8 +1346,8 @@ show.verdict(
     source="[Dai et al., 2021](https://arxiv.org/abs/2106.04803): 84.1 against 83.8",
     verdict={1: "holds", 0: "undecided", -1: "fails"}[sign(BIAS)],
     measured=HERE
-    + f"CTT with the table minus CTT without: {told(BIAS)} points. The published difference is 0.3 points; ours would have to be "
-    f"{float(BIAS.high - BIAS.low) / 2:.1f} to be decided.",
+    + f"CTT with the table minus CTT without: {told(BIAS)} points. The published difference is 0.3 points; our interval reaches "
+    f"about {float(BIAS.high - BIAS.low) / 2:.1f} either way.",
     would_change="Seeds enough for an interval of a few tenths of a point; or a network without zero padding before its attention, where the table would be all that tells near from far.",
 )
 
