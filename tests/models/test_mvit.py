@@ -347,6 +347,12 @@ class TestEquations:
             attention.fused_attn = fused
             assert torch.allclose(attention(x), expected, atol=1e-12)
 
+    def test_a_block_alone_is_initialised(self):
+        """What a network draws afterwards is zero until then, and never whatever lay in memory."""
+        for plan in MViTConfig.v2_tiny(**THREE_STAGES).plan:
+            block = Block(MViTConfig.v2_tiny(**THREE_STAGES), plan, 0.0)
+            assert not block.attn.rel_pos_h.any() and not block.attn.rel_pos_w.any()
+
     @pytest.mark.parametrize("widen_in", ["attention", "mlp"])
     def test_the_linear_layer_of_a_skip_reads_the_normed_tokens(self, widen_in):
         """arXiv 2104.11227, section 3.2: with attention and MLP silenced, what is left is the skip connection."""

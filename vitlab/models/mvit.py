@@ -155,8 +155,8 @@ class Attention(nn.Module):
         self.rel_pos_h = self.rel_pos_w = None
         if c.relative_positions:
             span = 2 * max(p.queries, p.keys) - 1
-            self.rel_pos_h = nn.Parameter(torch.empty(span, head_dim))
-            self.rel_pos_w = nn.Parameter(torch.empty(span, head_dim))
+            self.rel_pos_h = nn.Parameter(torch.zeros(span, head_dim))
+            self.rel_pos_w = nn.Parameter(torch.zeros(span, head_dim))
             self.index: Tensor
             self.register_buffer("index", relative_index(p.queries, p.keys), persistent=False)
         self.attn_drop = nn.Dropout(c.attention_dropout)
