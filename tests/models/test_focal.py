@@ -485,3 +485,10 @@ class TestBadInput:
         model = Focal(config_of(arguments | {"focal_windows": [1, 1]}))
         with pytest.raises(ValueError, match=r"_to_windows should be \(2, 49\), the checkpoint has \(2, 81\)"):
             weights.load(model, renamed(state))
+
+
+def test_an_attention_alone_is_initialised():
+    """What a network draws afterwards is zero until then, and never whatever lay in memory."""
+    config = FocalConfig.tiny(image_size=56, depths=(1, 1, 1, 1))
+    for name, parameter in FocalAttention(config, 0).named_parameters():
+        assert "bias_table" not in name or not parameter.any(), name

@@ -132,13 +132,13 @@ class FocalAttention(nn.Module):
 
         # Three tables: by offset in the window, by pair of places in the ring, by "offset" to a pooled window.
         around = ring(window, expand, c.repeat_keys)
-        self.relative_position_bias_table = nn.Parameter(torch.empty((2 * window - 1) ** 2, heads))
+        self.relative_position_bias_table = nn.Parameter(torch.zeros((2 * window - 1) ** 2, heads))
         if expand:
             self.relative_position_bias_table_to_neighbors = nn.Parameter(
-                torch.empty(1, heads, tokens, len(around))
+                torch.zeros(1, heads, tokens, len(around))
             )
         offsets = (window + self.focal_window - 1) ** 2
-        self.relative_position_bias_table_to_windows = nn.Parameter(torch.empty(heads, offsets))
+        self.relative_position_bias_table_to_windows = nn.Parameter(torch.zeros(heads, offsets))
 
         # For each place of the fine region: where its bias stands in [window, ring, nothing], and its second bias.
         listed = [(r, s) for r in range(window) for s in range(window)] + around
