@@ -489,6 +489,6 @@ class TestBadInput:
 
 def test_an_attention_alone_is_initialised():
     """What a network draws afterwards is zero until then, and never whatever lay in memory."""
-    config = FocalConfig.tiny(image_size=56, depths=(1, 1, 1, 1))
+    config = FocalConfig.tiny()
     for name, parameter in FocalAttention(config, 0).named_parameters():
         assert "bias_table" not in name or not parameter.any(), name
