@@ -9,6 +9,9 @@ coarse keys are the 7 x 7, 5 x 5, 3 x 3 or 1 pooled windows (stages 1 to 4) abou
 
 Module and parameter names are the published code's, but for the pooling and the table of coarse biases.
 
+Longer than its siblings, some 420 lines: a chapter draws from the functions that list a query's keys, and five
+sizes a stage are checked against one another.
+
 Source: Yang et al. 2021, arXiv 2107.00641.
 """
 
