@@ -11,8 +11,8 @@ Module and parameter names are timm's, except in the head and where an attention
 layers, timm's on maps with 1 x 1 convolutions; `vitlab.models.peers.coatnet` renames. Maps are channels last in
 memory, so that maps `(batch, dim, rows, columns)` and their tokens `(batch, rows * columns, dim)` are one memory.
 
-Longer than its siblings, some 460 lines: two kinds of block, and ten fields for the details in which the checkpoints
-that exist differ from the paper.
+Longer than its siblings, some 460 lines: two kinds of block, and ten fields for the details in which the
+checkpoints that exist differ from the paper.
 
 Source: Dai et al. 2021, arXiv 2106.04803.
 """

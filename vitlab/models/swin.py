@@ -7,8 +7,8 @@ convolutional network. Positions enter as a bias that depends on the offset betw
 
 Module and parameter names are timm's, but for the head.
 
-Longer than its siblings, some 380 lines: what a chapter draws (windows, mask, index) is written as functions of its
-own, and sizes that do not tile are refused one by one.
+Longer than its siblings, some 380 lines: what a chapter draws (windows, mask, index) is written as functions of
+its own, and sizes that do not tile are refused one by one.
 
 Source: Liu et al. 2021, arXiv 2103.14030.
 """
