@@ -1118,6 +1118,31 @@ show.say(
     )
 )
 
+# %% tags=["hide-input"]
+
+
+def on_which_two_differ(hits):
+    """Return on how many of 100 images one of two arms is right and the other not, for any two: least, mean, most."""
+    pairs = [(i, j) for i in range(hits.shape[-1]) for j in range(i)]
+    shares = [(hits[..., i] != hits[..., j]).mean() for i, j in pairs]
+    return 100 * min(shares), 100 * np.mean(shares), 100 * max(shares)
+
+
+focal_apart, pool_apart = (
+    on_which_two_differ(focal_hits),
+    on_which_two_differ(pool_hits),
+)
+show.say(
+    "Means can agree by chance where networks do not. Do these? The arms of a seed begin with the same weights, where they have the same, and see the same images in the same order. Of 100 new images "
+    f"one of two arms is right and the other wrong on {focal_apart[0]:.1f} to {focal_apart[2]:.1f}, {focal_apart[1]:.1f} on average over any two; of the MViTs of section 8 on {pool_apart[0]:.1f} to {pool_apart[2]:.1f}, {pool_apart[1]:.1f} on average. "
+    + (
+        "So these five are nearly one network: what a query is allowed to look at has hardly come into what they learnt in so short a training. That is another finding than *the parts do not help*, and a weaker one. "
+        if focal_apart[1] < 0.5 * pool_apart[1]
+        else "So they are different networks, as good as one another or not. "
+    )
+    + "The rate, too, was not tuned here, and is one of the conditions."
+)
+
 # %% [markdown]
 # ## 10. What the published numbers say
 #

@@ -933,3 +933,111 @@ def places_told_apart(places: Any) -> None:
             _tell(fault, "")
             return
     _tell(None, "Eleven networks agree, shallow and deep.")
+
+
+def pareto_front(front: Any) -> None:
+    """Check `front(cost, accuracy)`: the numbers of the networks that no other dominates, in the order given."""
+    for cost, accuracy in (
+        ((1.0, 2.0, 3.0), (10.0, 20.0, 30.0)),
+        ((3.0, 1.0, 2.0), (10.0, 20.0, 20.0)),
+        ((2.0, 2.0, 1.0, 4.0), (50.0, 40.0, 30.0, 50.0)),
+        ((2.0, 1.0, 2.0), (7.0, 5.0, 7.0)),
+        ((5.0,), (1.0,)),
+        ((4.0, 3.0, 2.0, 1.0), (1.0, 2.0, 3.0, 4.0)),
+    ):
+        got, fault = _run(front, cost, accuracy)
+        if fault is None and _open(got):
+            return
+        places = range(len(cost))
+        want = [
+            i
+            for i in places
+            if not any(
+                cost[j] <= cost[i]
+                and accuracy[j] >= accuracy[i]
+                and (cost[j], accuracy[j]) != (cost[i], accuracy[i])
+                for j in places
+            )
+        ]
+        try:
+            got = None if fault else [int(i) for i in got]
+        except (TypeError, ValueError):
+            fault = f"numbers of networks are asked for, yours is {got!r:.60}"
+        if fault is None and got != want:
+            fault = f"for costs {cost} and accuracies {accuracy} yours is {got!r:.60}"
+            if got and not set(got) <= set(places):
+                fault += "; networks are numbered from 0"
+            elif sorted(got or []) == want:
+                fault += "; they are asked for in the order given"
+            elif missed := sorted(set(want) - set(got or [])):
+                fault += f"; who dominates network {missed[0]}?"
+            else:
+                fault += f"; network {min(set(got or []) - set(want))} is dominated"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Six tables agree, with ties and with a single network.")
+
+
+def lucky_differences(lucky: Any) -> None:
+    """Check `lucky(k)`: of k equal networks, how many differences are called decided, and Bonferroni's level."""
+    for k in (2, 3, 5, 9, 40):
+        got, fault = _run(lucky, k)
+        if fault is None and _open(got):
+            return
+        pairs = k * (k - 1) / 2
+        want = (0.05 * pairs, 100 * (1 - 0.05 / pairs))
+        if fault is None:
+            try:
+                calls, level = (float(x) for x in got)
+            except (TypeError, ValueError):
+                fault = f"two numbers are asked for, yours is {got!r:.60}"
+        if fault is None and abs(calls - want[0]) > 1e-6:
+            fault = f"for {k} networks {calls:g} false calls are too {'few' if calls < want[0] else 'many'}"
+            if abs(calls - 2 * want[0]) < 1e-6:
+                fault += "; a pair is counted once"
+            elif abs(calls - 0.05 * k) < 1e-6 or abs(calls - 0.05 * (k - 1)) < 1e-6:
+                fault += "; any two are compared, not each with one"
+            elif abs(calls - (1 - 0.95**pairs)) < 1e-6:
+                fault += "; that is the chance of at least one, if they were independent"
+        if fault is None and abs(level - want[1]) > 1e-6:
+            fault = f"for {k} networks a level of {level:g} % is too {'low' if level < want[1] else 'high'}"
+            if abs(100 * level - want[1]) < 1e-6:
+                fault += "; per cent are asked for"
+            elif abs(level - 100 * 0.95 ** (1 / pairs)) < 1e-6:
+                fault += "; that is Šidák's, for independent differences"
+            elif abs(level - (100 - want[1])) < 1e-6:
+                fault += "; that is what the intervals may miss"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Five tables agree, from two networks to forty.")
+
+
+def images_to_hold_out(needed: Any) -> None:
+    """Check `needed(d, g, h)`: the images for an interval of half width h, from disagreement d and gain g."""
+    for d, g, h in ((0.3, 0.0, 0.01), (0.3, 0.1, 0.01), (0.2, 0.2, 0.02), (0.05, 0.0, 0.05), (0.5, -0.3, 0.013)):
+        got, fault = _run(needed, d, g, h)
+        if fault is None and _open(got):
+            return
+        if fault is None and not _number(got):
+            fault = f"a number of images is one number, yours is {got!r:.60}"
+        exact = 1.96**2 * (d - g * g) / h**2
+        if fault is None and got not in {math.ceil(exact - 1e-6), math.ceil(exact + 1e-6)}:
+            fault = (
+                f"for d = {d:g}, g = {g:g} and h = {h:g} yours is {got:g}, too {'few' if got < exact else 'many'}"
+            )
+            if abs(got - exact) < 1:
+                fault += "; the least whole number that suffices is asked for"
+            elif abs(got - 1.96**2 * d / h**2) < 1:
+                fault += "; a variance is taken about the mean"
+            elif abs(got - 1.96**2 * d * (1 - d) / h**2) < 1:
+                fault += "; the difference of two answers has three values, not two"
+            elif abs(got - 1.96 * math.sqrt(d - g * g) / h) < 1:
+                fault += "; a standard error falls with the root of the number of images"
+            elif abs(got - 4 * exact) < 4:
+                fault += "; h is half of the width"
+        if fault:
+            _tell(fault, "")
+            return
+    _tell(None, "Five tests agree, to the image.")
