@@ -386,7 +386,7 @@ show.interact(
 # ratio of the two weighted pulls, (1.1) or (1.2), on a student that knows nothing:
 #
 # $$ \rho \;=\; \frac{w_{\text{teacher}}\, \|g_{\text{teacher}}\|}{w_{\text{label}}\, \|p - y\|}, \qquad
-#    \frac{w_{\text{teacher}}}{w_{\text{label}}} = \frac{\alpha}{1 - \alpha} \times \begin{cases} 1 & \text{as the equation is written} \\ 1/K & \text{in the released code.} \end{cases} \tag{2.6} $$
+#    \frac{w_{\text{teacher}}}{w_{\text{label}}} = \frac{\alpha}{1 - \alpha} \;\;\text{as written, and}\;\; \frac{\alpha}{K(1 - \alpha)} \;\;\text{in the released code.} \tag{2.6} $$
 
 
 # %% tags=["hide-input"]

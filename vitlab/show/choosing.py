@@ -1,7 +1,7 @@
 """A scatter chart whose reader chooses the quantity on each axis: in the book, in Colab, in Jupyter, on a phone.
 
 The script draws the chart anew for every choice and every width; where no script runs, a picture of the first
-choice stands in its place. More than a third of this file is that script, which needs no library and no other host.
+choice stands in its place. A third of this file is that script, which needs no library and no other host.
 """
 
 from __future__ import annotations
