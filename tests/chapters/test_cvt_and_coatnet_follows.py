@@ -76,7 +76,7 @@ WORDS = {
     "LIT-30": ("holds", "fails", "Undecided"),
     "LIT-31": ("holds", "fails", "Undecided"),
     "LIT-32": ("holds in part", "fails", "Undecided"),
-    "LIT-33": ("holds in part", "fails", "Undecided"),
+    "LIT-33": ("holds", "fails", "Undecided"),
     "LIT-34": ("holds", "fails", "Undecided"),
 }
 
