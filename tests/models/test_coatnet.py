@@ -93,13 +93,13 @@ def agree(ours: CoAtNet, theirs: MaxxVit, batch: int, dtype: torch.dtype) -> Non
     exact = dtype is torch.float64
     images = torch.randn(batch, ours.config.channels, *[ours.config.image_size] * 2, dtype=dtype)
     logits, expected = ours.to(dtype)(images), theirs.to(dtype)(images)
-    assert (logits - expected).abs().max() <= (1e-14 if exact else 3e-6) * expected.abs().max()
+    assert (logits - expected).abs().max() <= (1e-14 if exact else 1e-5) * expected.abs().max()
     for out in (logits, expected):
         out.square().sum().backward()
     gradients = renamed({name: p.grad for name, p in theirs.named_parameters()})
     # What a batch normalisation undoes at once (the shift before a convolution that another one follows) has
     # gradient 0 in training, so that rounding is all there is to compare: hence the second, absolute term.
-    floor = (1e-14 if exact else 3e-6) * max(g.abs().max() for g in gradients.values())
+    floor = (1e-14 if exact else 1e-5) * max(g.abs().max() for g in gradients.values())
     for name, parameter in ours.named_parameters():
         error = (parameter.grad - gradients[name]).abs().max()
         assert error <= (1e-11 if exact else 5e-4) * gradients[name].abs().max() + floor, name
@@ -138,10 +138,10 @@ def test_any_order_of_stages_equals_timms(stages, relative_bias):
 @pytest.mark.parametrize("tag", ["test_coatnet", "coatnet_0_224", "coatnet_0_rw_224", "coatnet_pico_rw_224"])
 def test_timms_own_models_load(tag):
     ours, theirs = pair(timm.create_model(tag, img_size=64, num_classes=10).eval(), 0)
-    images = torch.randn(1, 3, 64, 64)
+    images = torch.randn(1, 3, 64, 64, dtype=torch.float64)  # in single precision rounding decides
     with torch.no_grad():
-        logits, expected = ours.eval()(images), theirs(images)
-    assert (logits - expected).abs().max() <= 3e-6 * expected.abs().max()
+        logits, expected = ours.double().eval()(images), theirs.double()(images)
+    assert (logits - expected).abs().max() <= 1e-13 * expected.abs().max()
 
 
 @pytest.mark.parametrize(
