@@ -1017,7 +1017,7 @@ show.say(
 #
 # what the ring adds where there are coarse keys, minus what it adds where there are none. Negative: each does part of the other's work. Positive: they need each other.
 #
-# | | coarse keys | the own window's only |
+# | arm | coarse keys | the own window's only |
 # |---|---|---|
 # | **ring** | focal | focal-near |
 # | **no ring** | focal-no-ring | focal-window |

@@ -86,6 +86,12 @@ def test_headings_follow_one_another(chapter):
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
 
 
+def test_no_column_of_a_table_is_without_a_name(chapter):
+    rows = "\n".join(cells(chapter, "markdown")).splitlines()
+    heads = [head for head, rule in itertools.pairwise(rows) if re.fullmatch(r"\|(\s*:?-+:?\s*\|)+", rule.strip())]
+    assert not [head for head in heads if "" in (cell.strip() for cell in head.strip().strip("|").split("|"))]
+
+
 def test_every_numbered_equation_is_numbered_once_and_every_mention_has_one(chapter):
     text = "\n".join(cells(chapter, "markdown"))
     tags = re.findall(r"\\tag\{(\d+\.\d+)\}", text)
