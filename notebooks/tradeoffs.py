@@ -943,12 +943,12 @@ fitted = {meal: 100 * found["fitted"].mean(0) for meal, found in MEALS.items()}
 show.say(
     "Decidedly better than the ViT on the same images: "
     + "; ".join(
-        f"{listed(better[meal])} at {meal if meal != 'all' else 'all images'}"
+        f"{listed(better[meal])} {'with all images' if meal == 'all' else 'at ' + meal}"
         for meal in MEALS
     )
     + ". Decidedly worse: "
     + "; ".join(
-        f"{listed(worse[meal])} at {meal if meal != 'all' else 'all images'}"
+        f"{listed(worse[meal])} {'with all images' if meal == 'all' else 'at ' + meal}"
         for meal in MEALS
     )
     + f". The widest of these intervals at 10 % spans {widest:.1f} points. These are 21 intervals, none corrected for the others; if no remedy did anything, "
