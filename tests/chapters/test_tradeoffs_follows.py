@@ -140,9 +140,8 @@ def test_hunger_1_1_and_the_contrast_1_2(tmp_path, monkeypatch, chapter):
     left = accuracy["cnn"] - (accuracy["swin"] + accuracy["pvt"]) / 2  # the mean hunger of the two
     assert numbers[:2] == pytest.approx([contrast, left], abs=0.051)
     hits = np.stack([file["right"] for file in files]).transpose(0, 2, 1)
-    space = chapter | {"AT": {kind: k for k, kind in enumerate(KINDS)}}
-    exec("def mean_of" + SOURCE.read_text().split("def mean_of")[1].split("\n\n\n")[0], space)
-    assert 100 * space["mean_of"](hits, ("swin", "pvt")).mean() == pytest.approx(accuracy["cnn"] - left)
+    chapter["AT"] = {kind: k for k, kind in enumerate(KINDS)}
+    assert 100 * chapter["mean_of"](hits, ("swin", "pvt")).mean() == pytest.approx(accuracy["cnn"] - left)
 
 
 def test_kendalls_tau_6_1(chapter):
